@@ -1,0 +1,117 @@
+"""Results on disk: one Parquet table a run, and beside it one JSON file that says how it was made.
+
+The table and its provenance are written whole or not at all: each goes to a temporary file first, the table is
+renamed before the provenance, and the provenance names the table's hash, which is checked when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["PAPER", "RESULTS", "git_commit", "now", "read", "versions", "write"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+RESULTS = _ROOT / "data" / "results"
+"""Where the committed results lie, in a checkout of the project."""
+PAPER = _ROOT / "data" / "paper"
+"""Where the paper's numbers lie, in a checkout of the project."""
+
+_PACKAGES = ("dobrushin", "numpy", "numba", "scipy", "torch", "transformers")
+
+
+def now() -> str:
+    """The time in UTC, to the second, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def machine() -> dict[str, Any]:
+    """System, processor and number of cores."""
+    processor = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = names[0] if names else processor
+    return {"system": f"{platform.system()} {platform.machine()}", "processor": processor, "cores": os.cpu_count()}
+
+
+def git_commit() -> str:
+    """The commit of this checkout, with "+changes" where tracked source differs from it; "unknown" outside git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "requirements.lock")
+        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(table: pd.DataFrame, provenance: dict[str, Any], name: str, folder: Path = RESULTS) -> Path:
+    """Write ``name.parquet`` and ``name.json`` into the folder.
+
+    The provenance is completed with versions, machine, commit, the time and the table's hash.
+
+    Returns:
+        The path of the table.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path, beside = folder / f"{name}.parquet", folder / f"{name}.json"
+    unfinished = [path.with_suffix(f".parquet.{os.getpid()}"), beside.with_suffix(f".json.{os.getpid()}")]
+    try:
+        floats = [column for column in table.columns if table[column].dtype.kind == "f"]
+        table.to_parquet(
+            unfinished[0], index=False, compression="zstd", use_dictionary=[c for c in table.columns if c not in floats],
+            use_byte_stream_split=floats,
+        )  # fmt: skip
+        complete = provenance | {
+            "commit": git_commit(),
+            "versions": versions(),
+            "machine": machine(),
+            "finished": now(),
+            "table": {"file": path.name, "rows": len(table), "sha256": _sha256(unfinished[0])},
+        }
+        unfinished[1].write_text(json.dumps(complete, indent=2) + "\n")
+        unfinished[0].replace(path)
+        unfinished[1].replace(beside)
+    finally:
+        for left in unfinished:
+            left.unlink(missing_ok=True)
+    return path
+
+
+def read(name: str, folder: Path = RESULTS) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read a result and its provenance.
+
+    Raises:
+        FileNotFoundError: there is no such result; the message lists those there are.
+        ValueError: the table is not the one that the provenance describes.
+    """
+    path, beside = folder / f"{name}.parquet", folder / f"{name}.json"
+    if not path.exists() or not beside.exists():
+        there = ", ".join(sorted(p.stem for p in folder.glob("*.json"))) or "none"
+        raise FileNotFoundError(f"no result {name!r} in {folder}; there are: {there}")
+    provenance = json.loads(beside.read_text())
+    if provenance["table"]["sha256"] != _sha256(path):
+        raise ValueError(f"{path} is not the table that {beside.name} describes (its SHA-256 differs); measure it again")
+    return pd.read_parquet(path), provenance
