@@ -17,9 +17,9 @@ class Doeblin(NamedTuple):
     """Upper bounds on kappa, of batch shape ``(...)``; kappa <= columnwise <= entrywise."""
 
     entrywise: Float[np.ndarray, "*batch"]
-    """1 - n eps with eps the smallest entry: the paper's entry-wise route."""
+    """1 - n eps with eps the smallest entry, the paper's entry-wise route."""
     columnwise: Float[np.ndarray, "*batch"]
-    """1 - the sum over columns of the smallest entry of each column: sharper, not in the paper."""
+    """1 - the sum over columns of the smallest entry of each column; sharper, not in the paper."""
 
 
 def doeblin(A: Any) -> Doeblin:
@@ -35,7 +35,7 @@ def doeblin(A: Any) -> Doeblin:
         Two arrays of shape ``(...)`` with values between 0 and 1 (up to the rounding of the row sums).
 
     Raises:
-        ValueError: as :func:`check_stochastic`.
+        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
 
     Source: Doeblin (1937); Seneta (2006), section 4.3.
     """
@@ -57,7 +57,7 @@ def leave_one_out(A: Any) -> Float[np.ndarray, "*batch n"]:
         float64 array of shape ``(..., n)``; at most two tokens have a positive score.
 
     Raises:
-        ValueError: as :func:`check_stochastic`.
+        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
 
     Source: Rola (2026), Table 2.
     """

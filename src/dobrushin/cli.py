@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from dobrushin import results
 from dobrushin.random import LAWS, baseline

@@ -34,7 +34,7 @@ def coefficient(A: Any, *, substochastic: bool = False) -> Float[np.ndarray, "*b
         Values between 0 and 1 of shape ``(...)``; a float for a single matrix.
 
     Raises:
-        ValueError: as :func:`check_stochastic`.
+        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
     """
     return equality(A, substochastic=substochastic).kappa
 
@@ -50,7 +50,7 @@ def pairwise_tv(A: Any, *, substochastic: bool = False) -> Float[np.ndarray, "*b
         Symmetric float64 array of shape ``(..., n, n)`` with zero diagonal.
 
     Raises:
-        ValueError: as :func:`check_stochastic`.
+        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
     """
     matrices = check_stochastic(A, substochastic=substochastic)
     n = matrices.shape[-1]

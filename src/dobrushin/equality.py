@@ -47,7 +47,7 @@ class Equality:
     gap: Float[np.ndarray, "*batch"] | float
     """(1 + kappa)/2 - lazy_kappa >= 0; 0 exactly where the condition holds."""
     margin: Float[np.ndarray, "*batch"] | float
-    """Largest TV over mutually self-dominant pairs minus the largest over the others: the condition holds exactly
+    """Largest TV over mutually self-dominant pairs minus the largest over the others; the condition holds exactly
     where this is >= 0.  -inf if no pair is mutually self-dominant, +inf if all are."""
     holds: Bool[np.ndarray, "*batch"] | bool
     """Whether the bound is an equality for the matrix as stored."""
@@ -73,15 +73,15 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         A: row-stochastic matrices of shape ``(..., n, n)``, n >= 2.
         substochastic: allow rows that sum to less than 1; the identity behind the condition needs entries in
             [0, 1] only.
-        rounding: relative error r that every entry may have, for ``fragile``.  By default :data:`ROUNDING` of
-            A's element type.  A verdict is fragile unless it is the same for all matrices whose entries lie
-            between (1-r) A_ij and (1+r) A_ij.
+        rounding: relative error r that every entry may have, for ``fragile``.  By default that of
+            :data:`~dobrushin.stochastic.ROUNDING` for A's element type.  A verdict is fragile unless it is the same
+            for all matrices whose entries lie between (1-r) A_ij and (1+r) A_ij.
 
     Returns:
         An :class:`Equality`.
 
     Raises:
-        ValueError: as :func:`check_stochastic`.
+        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
     """
     matrices = check_stochastic(A, substochastic=substochastic)
     if rounding is None:

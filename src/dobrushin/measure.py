@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from dobrushin.attention import catching_attention
 from dobrushin.equality import Equality, equality

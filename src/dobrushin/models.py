@@ -24,7 +24,7 @@ class ModelSpec:
     """The Python package that carries the weights, and the folder in it."""
     folder: str
     status: str
-    """How the weights relate to the paper's: "paper's checkpoint", "derivative", "another model" or "untrained"."""
+    """How the weights relate to the paper's, one of "paper's checkpoint", "derivative", "another model" or "untrained"."""
 
 
 REGISTRY: dict[str, ModelSpec] = {

@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from dobrushin.equality import equality
 
-__all__ = ["LAWS", "Share", "baseline", "random_stochastic", "wilson_interval"]
+__all__ = ["LAWS", "Share", "baseline", "gaussian_share", "random_stochastic", "wilson_interval"]
 
 
 def _dirichlet(n: int, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows n"]:
@@ -94,6 +94,21 @@ def wilson_interval(count: int, total: int, confidence: float = 0.95) -> tuple[f
         raise ValueError(f"{count} of {total} is no share; expected 0 <= count <= total and total >= 1")
     interval = binomtest(int(count), int(total)).proportion_ci(confidence, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def gaussian_share(n: int) -> float:
+    r"""Chance that a pair is mutually self-dominant if its rows differ by an exchangeable Gaussian vector of sum zero.
+
+    .. math:: \tfrac14 + \tfrac1{2\pi} \arcsin \tfrac1{n-1}
+
+    Source: Sheppard's formula for two Gaussian signs; the book's chapter on the random baseline.
+
+    Raises:
+        ValueError: n < 2.
+    """
+    if n < 2:
+        raise ValueError(f"n is {n}; expected at least 2: a pair needs two tokens")
+    return 0.25 + math.asin(1 / (n - 1)) / (2 * math.pi)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def rollout(As: Iterable[Any]) -> Float[np.ndarray, "*batch n n"]:
         float64 array of shape ``(..., n, n)``: (I + A_L)/2 ... (I + A_1)/2, row-stochastic up to rounding.
 
     Raises:
-        ValueError: no layer, layers of different shape, or as :func:`check_stochastic`.
+        ValueError: no layer, layers of different shape, or as :func:`~dobrushin.stochastic.check_stochastic`.
     """
     return reduce(lambda product, factor: factor @ product, (lazy(A) for A in _layers(As)))
 

@@ -22,7 +22,7 @@ ROW_SUM_TOLERANCE: dict[str, float] = {"float64": 1e-6, "float32": 1e-5, "float1
 """How far a row may sum from 1, by element type; float64 leaves room for softmax values computed in float32."""
 
 ROUNDING: dict[str, float] = {"float64": 2.0**-49, "float32": 2.0**-20, "float16": 2.0**-7, "bfloat16": 2.0**-4}
-"""Relative error of a weight that was computed in this type: 8 units in the last place (see :func:`equality`)."""
+"""Relative error of a weight that was computed in this type, 8 units in the last place."""
 
 
 def dtype_name(A: Any) -> str:

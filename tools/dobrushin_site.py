@@ -1,0 +1,123 @@
+"""Sphinx extension of the book: executed notebooks, the provenance page, and a site that needs no other host.
+
+- A notebook's page is made from its executed copy; a missing or outdated copy is a warning, so an error under -W.
+- ``book/provenance.md`` gets its tables when it is read.
+- MathJax is copied into the site from an installed package, and scripts that fetch from elsewhere are left out.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sphinx.util import logging
+
+import execute
+from dobrushin import results
+
+MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
+logger = logging.getLogger(__name__)
+
+
+def read_executed(app: Any, docname: str, source: list[str]) -> None:
+    """Show the executed copy of a notebook in place of the notebook itself."""
+    path = Path(app.env.doc2path(docname))
+    if path.suffix != ".ipynb":
+        return
+    copy = execute.EXECUTED / path.name
+    app.env.note_dependency(str(copy))
+    if why := execute.fault(copy):
+        logger.warning(why, location=docname)
+    else:
+        source[0] = copy.read_text(encoding="utf-8")
+
+
+def read_provenance(app: Any, docname: str, source: list[str]) -> None:
+    """Fill the provenance page."""
+    if docname == "book/provenance":
+        source[0] = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results())
+
+
+def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Pages to read again whatever their own files say: the provenance page, and notebooks whose copy is not valid."""
+    found = {name for name in env.found_docs if name.startswith("notebooks/")}
+    invalid = [name for name in found if execute.fault(execute.EXECUTED / f"{Path(name).name}.ipynb")]
+    return [*invalid, *(name for name in ("book/provenance",) if name in env.found_docs)]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _short(commit: str) -> str:
+    return f"`{commit[:12]}`" + (" and changes" if commit.endswith("+changes") else "")
+
+
+def _runs() -> str:
+    """One row for every notebook, then the versions and machines they ran with."""
+    records = {n.stem: how for n in execute.notebooks() if (how := execute.record(execute.EXECUTED / n.name))}
+    if not records:
+        return "No notebook has been executed."
+    rows = [
+        [
+            f"[{name}](../notebooks/{name}.ipynb)", f"{how['started']}", f"{how['seconds']} s",
+            ", ".join(f"`{k}={v}`" for k, v in how["parameters"].items()) or "–", _short(how["commit"]), f"`{how['key'][:12]}`",
+        ]
+        for name, how in records.items()
+    ]  # fmt: skip
+    text = _table(["Notebook", "Started (UTC)", "Time", "Parameters", "Commit", "Cache key"], rows)
+    for title, part in (("Versions", "versions"), ("Machine", "machine")):
+        different = {json.dumps(how[part]): how[part] for how in records.values()}
+        for values in different.values():
+            where = ", ".join(name for name, how in records.items() if how[part] == values)
+            text += f"\n\n**{title}** ({where})\n\n" + _table([title, ""], [[k, f"{v}"] for k, v in values.items()])
+    return text
+
+
+def _results() -> str:
+    """One row for every committed result."""
+    rows = []
+    for path in sorted(results.RESULTS.glob("*.json")):
+        how = json.loads(path.read_text(encoding="utf-8"))
+        rows.append(
+            [
+                f"{{download}}`{path.stem} <../data/results/{how['table']['file']}>`", f"`{how['command']}`",
+                how["started"], _short(how["commit"]), f"{how['table']['rows']:,}", f"`{how['table']['sha256'][:12]}`",
+            ]
+        )  # fmt: skip
+    return _table(["Result", "Command", "Started (UTC)", "Commit", "Rows", "SHA-256"], rows)
+
+
+def drop_scripts(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Leave sphinx-thebe out: live cells need a server elsewhere, and its script fails on pages without them."""
+    for kind in ("script_files", "css_files"):
+        context[kind] = [file for file in context.get(kind, []) if "thebe" not in str(getattr(file, "filename", file))]
+
+
+def copy_mathjax(app: Any, failure: Exception | None) -> None:
+    """Copy MathJax and its fonts into the finished site."""
+    if failure or app.builder.format != "html":
+        return
+    source = Path(str(importlib.resources.files("mathjax"))) / "static" / "mathjax"
+    target = Path(app.outdir) / "_static" / "mathjax"
+    for name in MATHJAX:
+        to = target / name.removeprefix("es5/")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            shutil.copytree(source / name, to, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source / name, to)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Register the extension."""
+    app.connect("source-read", read_executed)
+    app.connect("source-read", read_provenance)
+    app.connect("env-get-outdated", outdated)
+    app.connect("html-page-context", drop_scripts, priority=900)
+    app.connect("build-finished", copy_mathjax)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
