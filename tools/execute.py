@@ -92,12 +92,14 @@ def execute(notebook: Path, parameters: dict[str, Any]) -> str | None:
     """Execute one notebook into ``_build/executed``; returns the end of its log where a cell failed."""
     with tempfile.TemporaryDirectory(dir=EXECUTED, prefix=".running-") as folder:
         unfinished = Path(folder) / notebook.name
-        chosen = Path(folder) / "parameters.yml"
-        chosen.write_text(json.dumps(parameters))  # JSON is YAML
         command = [
-            sys.executable, "-m", "papermill", str(notebook), str(unfinished), "-f", str(chosen), "-k", "python3",
+            sys.executable, "-m", "papermill", str(notebook), str(unfinished), "-k", "python3",
             "--cwd", str(NOTEBOOKS), "--execution-timeout", str(TIMEOUT), "--no-progress-bar",
         ]  # fmt: skip
+        if parameters != parameters_of(notebook):  # papermill shows a cell of its own for what it is given
+            chosen = Path(folder) / "parameters.yml"
+            chosen.write_text(json.dumps(parameters))  # JSON is YAML
+            command += ["-f", str(chosen)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         started, key_before = results.now(), key(notebook, parameters)
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

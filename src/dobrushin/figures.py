@@ -129,7 +129,7 @@ def depth(stacks: dict[str, Any]) -> Figure:
     Args:
         stacks: title to row-stochastic matrices of shape ``(layers, n, n)``, the first layer first.
     """
-    figure, panels = plt.subplots(1, len(stacks), figsize=(3.2 * len(stacks), 3.1), sharey=True, squeeze=False)
+    figure, panels = plt.subplots(1, len(stacks), figsize=(max(5.2, 3.2 * len(stacks)), 3.3), sharey=True, squeeze=False)
     for axes, (title, layers_of) in zip(panels[0], stacks.items(), strict=True):
         steps = range(1, len(layers_of) + 1)
         bound = [float(layer_bound(layers_of[:k])) for k in steps]
