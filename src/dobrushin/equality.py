@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial.distance import pdist
 
 from dobrushin import _kernels
-from dobrushin.stochastic import ROUNDING, check_stochastic, dtype_name
+from dobrushin.stochastic import ROUNDING, as_array, check_stochastic, dtype_name
 
 __all__ = ["Equality", "equality"]
 
@@ -83,9 +83,10 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     Raises:
         ValueError: as :func:`check_stochastic`.
     """
+    A = as_array(A)
     matrices = check_stochastic(A, substochastic=substochastic)
     if rounding is None:
-        rounding = ROUNDING[dtype_name(A)] if hasattr(A, "dtype") else ROUNDING["float64"]
+        rounding = ROUNDING[dtype_name(A)]
     batch_shape, n = matrices.shape[:-2], matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
 
