@@ -81,12 +81,14 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         An :class:`Equality`.
 
     Raises:
-        ValueError: as :func:`check_stochastic`.
+        ValueError: as :func:`check_stochastic`; rounding not in [0, 1).
     """
     A = as_array(A)
     matrices = check_stochastic(A, substochastic=substochastic)
     if rounding is None:
         rounding = ROUNDING[dtype_name(A)]
+    if not 0 <= rounding < 1:  # also true for NaN
+        raise ValueError(f"rounding is {rounding}; expected a relative error, from 0 to less than 1")
     batch_shape, n = matrices.shape[:-2], matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
 
