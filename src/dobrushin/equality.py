@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial.distance import pdist
 
 from dobrushin import _kernels
-from dobrushin.stochastic import ROUNDING, as_array, check_stochastic, dtype_name
+from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name
 
 __all__ = ["Equality", "equality"]
 
@@ -106,8 +106,8 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         for name in _kernels.VALUES.names or ():
             values[name][b] = getattr(exact, name)
 
-    # Rounding changes a TV by at most r and a difference of two by at most 2r.
-    slack = 2 * rounding + 2 * error
+    # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
+    slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
     surely_holds = scan["surely_good"] >= np.maximum(scan["surely_other"], scan["unsure"]) + slack
     surely_fails = scan["surely_other"] > np.maximum(scan["surely_good"], scan["unsure"]) + slack
     fragile = ~(surely_holds | surely_fails)
