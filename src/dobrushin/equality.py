@@ -165,13 +165,22 @@ def _decide(M: Float[np.ndarray, "n n"], window: float) -> Equality:
                 terms += [2 * float(above), -2 * float(below)]
         return terms
 
+    # Pairs between the same two rows of numbers have the same distance, and with the same deficit the same looseness:
+    # the first of them stands for all (uniform attention of n tokens has one kind of pair instead of n(n-1)/2).
+    kind = np.unique(M, axis=0, return_inverse=True)[1].ravel()
+    entries = np.stack([M[columns, rows], diagonal[rows], M[rows, columns], diagonal[columns]])
+    entries[:2, back <= 0] = entries[2:, forth <= 0] = 0  # in no deficit
+    kinds = np.column_stack([np.sort(kind[[rows, columns]], axis=0).T, entries.T])
+
     def largest(members: np.ndarray, score: np.ndarray, terms: Callable[[int], list[float]]) -> int | None:
         """The first member with the exactly largest sum of terms, among those of nearly the largest score."""
         if not members.any():
             return None
         top = score[members].max()
+        candidates = np.flatnonzero(members & (score >= top - window))
+        candidates = candidates[np.sort(np.unique(kinds[candidates], axis=0, return_index=True)[1])]
         best, best_terms = None, [0.0]
-        for pair in np.flatnonzero(members & (score >= top - window)).tolist():
+        for pair in candidates.tolist():
             new = terms(pair)
             if best is None or _sign_of_sum(new, best_terms) > 0:
                 best, best_terms = pair, new
