@@ -80,10 +80,13 @@ def tv_matrix(A, out):
 
 @njit(nogil=True, cache=True)
 def _on_grid(M):
-    """Whether all entries are multiples of 2^-52: then sums of differences stay on the grid and are exact."""
+    """Whether all entries are multiples of 2^-51: then sums of differences, which are below 4, are exact.
+
+    Not of 2^-52: rows may sum to a little more than 1, and doubles above 2 are multiples of 2^-51 only.
+    """
     for i in range(M.shape[0]):
         for k in range(M.shape[1]):
-            scaled = M[i, k] * 2.0**52
+            scaled = M[i, k] * 2.0**51
             if scaled != np.floor(scaled):
                 return False
     return True

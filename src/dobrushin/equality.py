@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial.distance import pdist
 
 from dobrushin import _kernels
-from dobrushin.stochastic import ROUNDING, check_stochastic, dtype_name
+from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name
 
 __all__ = ["Equality", "equality"]
 
@@ -81,11 +81,14 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         An :class:`Equality`.
 
     Raises:
-        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
+        ValueError: as :func:`~dobrushin.stochastic.check_stochastic`; rounding not in [0, 1).
     """
+    A = as_array(A)
     matrices = check_stochastic(A, substochastic=substochastic)
     if rounding is None:
-        rounding = ROUNDING[dtype_name(A)] if hasattr(A, "dtype") else ROUNDING["float64"]
+        rounding = ROUNDING[dtype_name(A)]
+    if not 0 <= rounding < 1:  # also true for NaN
+        raise ValueError(f"rounding is {rounding}; expected a relative error, from 0 to less than 1")
     batch_shape, n = matrices.shape[:-2], matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
 
@@ -103,8 +106,8 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         for name in _kernels.VALUES.names or ():
             values[name][b] = getattr(exact, name)
 
-    # Rounding changes a TV by at most r and a difference of two by at most 2r.
-    slack = 2 * rounding + 2 * error
+    # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
+    slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
     surely_holds = scan["surely_good"] >= np.maximum(scan["surely_other"], scan["unsure"]) + slack
     surely_fails = scan["surely_other"] > np.maximum(scan["surely_good"], scan["unsure"]) + slack
     fragile = ~(surely_holds | surely_fails)
@@ -162,13 +165,22 @@ def _decide(M: Float[np.ndarray, "n n"], window: float) -> Equality:
                 terms += [2 * float(above), -2 * float(below)]
         return terms
 
+    # Pairs between the same two rows of numbers have the same distance, and with the same deficit the same looseness:
+    # the first of them stands for all (uniform attention of n tokens has one kind of pair instead of n(n-1)/2).
+    kind = np.unique(M, axis=0, return_inverse=True)[1].ravel()
+    entries = np.stack([M[columns, rows], diagonal[rows], M[rows, columns], diagonal[columns]])
+    entries[:2, back <= 0] = entries[2:, forth <= 0] = 0  # in no deficit
+    kinds = np.column_stack([np.sort(kind[[rows, columns]], axis=0).T, entries.T])
+
     def largest(members: np.ndarray, score: np.ndarray, terms: Callable[[int], list[float]]) -> int | None:
         """The first member with the exactly largest sum of terms, among those of nearly the largest score."""
         if not members.any():
             return None
         top = score[members].max()
+        candidates = np.flatnonzero(members & (score >= top - window))
+        candidates = candidates[np.sort(np.unique(kinds[candidates], axis=0, return_index=True)[1])]
         best, best_terms = None, [0.0]
-        for pair in np.flatnonzero(members & (score >= top - window)).tolist():
+        for pair in candidates.tolist():
             new = terms(pair)
             if best is None or _sign_of_sum(new, best_terms) > 0:
                 best, best_terms = pair, new

@@ -26,8 +26,13 @@ ROUNDING: dict[str, float] = {"float64": 2.0**-49, "float32": 2.0**-20, "float16
 
 
 def dtype_name(A: Any) -> str:
-    """Name of the element type of an array or tensor, for example ``"float32"``."""
-    return str(A.dtype).removeprefix("torch.")
+    """Name of the element type of an array or tensor in any byte order, for example ``"float32"``."""
+    return getattr(A.dtype, "name", None) or str(A.dtype).removeprefix("torch.")
+
+
+def as_array(A: Any) -> Any:
+    """``A`` itself if it is an array or tensor, otherwise (lists, data frames) a NumPy array of it."""
+    return A if hasattr(A, "dtype") and hasattr(A, "shape") else np.asarray(A)
 
 
 def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
@@ -42,8 +47,7 @@ def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
     """
     if isinstance(A, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; expected a plain array (use restrict() to leave tokens out)")
-    if not hasattr(A, "dtype") or not hasattr(A, "shape"):
-        A = np.asarray(A)
+    A = as_array(A)
     if dtype_name(A) not in ROW_SUM_TOLERANCE:
         raise ValueError(
             f"{name} has element type {dtype_name(A)}; expected one of {', '.join(ROW_SUM_TOLERANCE)}: "
@@ -74,13 +78,14 @@ def check_stochastic(A: Any, *, substochastic: bool = False) -> Float[np.ndarray
             1 by more than :data:`ROW_SUM_TOLERANCE` of the element type (1e-6 for float64, 1e-5 for float32,
             4e-3 for float16, 3e-2 for bfloat16).  The message names the matrix, the row and the value.
     """
+    A = as_array(A)
     matrices = widen(A)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise ValueError(f"A has shape {matrices.shape}; expected (..., n, n): square matrices, query rows first")
     n = matrices.shape[-1]
     if n < 2:
         raise ValueError(f"A has shape {matrices.shape}, n = {n}; expected n >= 2: kappa compares two rows")
-    dtype = dtype_name(A) if hasattr(A, "dtype") else "float64"
+    dtype = dtype_name(A)
     tolerance = ROW_SUM_TOLERANCE[dtype]
     flat = matrices.reshape(-1, n, n)
     index, row, column = _kernels.first_fault(flat, tolerance, substochastic)
