@@ -40,7 +40,7 @@ def assert_exact(A, verdict) -> None:
         assert verdict.margin == truth.margin
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(any_matrix())
 @example(np.eye(2))
 @example(np.eye(2)[::-1].copy())
@@ -97,6 +97,7 @@ def test_the_gap_is_a_minimum_over_pairs(A):
 # --- shapes, element types, memory layouts -------------------------------------------------------------------
 
 
+@settings(max_examples=50)
 @given(st.data(), st.sampled_from([(), (1,), (3,), (2, 2), (1, 3, 1)]))
 def test_batches_agree_with_single_matrices(data, shape):
     n = data.draw(st.integers(2, 5))
@@ -119,12 +120,15 @@ def test_ten_thousand_matrices_at_once():
     rng.shuffle(A)
     batch = equality(A)
     assert len(batch.holds) == 10_000
-    for b in range(len(A)):
+    for b in range(0, len(A), 10):
         one = equality(A[b])
         here = (batch.kappa[b], batch.lazy_kappa[b], batch.gap[b], batch.margin[b], batch.holds[b], batch.fragile[b])
         assert here == (one.kappa, one.lazy_kappa, one.gap, one.margin, one.holds, one.fragile)
         assert tuple(batch.pair[b]) == one.pair
-    for b in range(0, len(A), 50):
+    pieces = [equality(piece) for piece in np.array_split(A, 97)]
+    for name in ("kappa", "lazy_kappa", "gap", "margin", "holds", "fragile", "pair"):
+        assert np.array_equal(np.concatenate([getattr(piece, name) for piece in pieces]), getattr(batch, name))
+    for b in range(5, len(A), 100):
         assert_exact(A[b], equality(A[b]))
 
 
@@ -144,6 +148,7 @@ def test_a_batch_shared_out_over_threads_agrees_with_scipy():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_every_element_type_is_judged_as_stored(dtype, data):
     n = data.draw(st.integers(2, 5))
@@ -154,6 +159,7 @@ def test_every_element_type_is_judged_as_stored(dtype, data):
         assert equality(A.numpy()).__dict__ == verdict.__dict__
 
 
+@settings(max_examples=20)
 @given(matrix())
 def test_memory_layout_does_not_matter(A):
     n, verdict = len(A), equality(A).__dict__
@@ -271,7 +277,7 @@ def test_a_verdict_that_is_not_fragile_survives_every_rounding(A, r, seed):
 
 def test_rows_that_sum_to_more_than_one_move_further():
     """A distance changes by up to r times the mean sum of the rows, which bfloat16 lets be 1.03."""
-    r, s, judged = 2.0**-4, 1 + 3 / 128, 0
+    r, s = 2.0**-4, 1 + 3 / 128
     for d in np.arange(8, 24) / 128:
         A = np.zeros((6, 6))
         A[0, [0, 2]] = A[1, [1, 3]] = 0.75, s - 0.75  # a good pair at distance s
@@ -281,11 +287,9 @@ def test_rows_that_sum_to_more_than_one_move_further():
         T = torch.tensor(A, dtype=torch.bfloat16)
         assert torch.equal(T.double(), torch.from_numpy(A))
         verdict = equality(T)
-        judged += not verdict.fragile
         if not verdict.fragile:
             for G in corners(oracle.exact(A), Fraction(r), np.random.default_rng(0)):
                 assert holds_exactly(G) is verdict.holds
-    del judged
 
 
 def test_fragile_marks_what_rounding_can_turn_and_only_that():
