@@ -73,6 +73,9 @@ class _Block(nn.Module):
 class _Tokens(nn.Module):
     """Learned vectors, one a token."""
 
+    weight: nn.Parameter
+    bias: nn.Parameter
+
     def __init__(self, *shape: int, names: tuple[str, ...]) -> None:
         super().__init__()
         bound = shape[-1] ** -0.5
