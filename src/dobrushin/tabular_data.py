@@ -75,7 +75,7 @@ def _read(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> list[n
         raise FileNotFoundError(f"there is no {path}; put the table there, or name no folder to use the official source")
     advice = "replace it by a whole copy, or name no folder to use the official source"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = [file[name] for name in shapes]
     except (zipfile.BadZipFile, KeyError, EOFError, OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as the table ({error}); {advice}") from error
