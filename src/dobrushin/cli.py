@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from tqdm import tqdm
@@ -53,7 +54,26 @@ def _parser() -> argparse.ArgumentParser:
     random.add_argument("--draws", type=_positive, default=10_000, help="matrices of every law and size")
     random.add_argument("--seed", type=int, default=0)
     random.set_defaults(run=_baseline)
+    _add_training(commands, output)
     return parser
+
+
+def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
+    training = commands.add_parser(
+        "train", parents=[output], help="train FT-Transformer and measure it",
+        description="Train FT-Transformer and measure its attention; a run that was stopped goes on where it was.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    training.add_argument(
+        "config", metavar="CONFIG",
+        help="california-3, california-6, california-6-default, higgs-3, higgs-3-partial; or the baselines of a table: "
+        "california-baselines, higgs-baselines, higgs-partial-baselines",
+    )  # fmt: skip
+    training.add_argument("--seed", type=int, default=0)
+    training.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
+    training.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER")
+    training.add_argument("--restart", action="store_true", help="forget an earlier checkpoint of this run")
+    training.set_defaults(run=_train)
 
 
 def _command(*words: object) -> str:
@@ -91,6 +111,30 @@ def _baseline(options: argparse.Namespace) -> Path:
     command = _command("baseline", "--draws", options.draws, "--seed", options.seed)
     how = {"kind": "baseline", "command": command, "seed": options.seed, "started": started}
     return results.write(pd.DataFrame(rows), how, "random_baseline", options.output)
+
+
+def _train(options: argparse.Namespace) -> Path:
+    from dobrushin import tabular, tabular_data
+
+    started = results.now()
+    table_name = options.config.removesuffix("-baselines")
+    if table_name != options.config and table_name in tabular_data.TABLES:
+        prepared = tabular_data.prepare(tabular_data.load(table_name, options.data), options.seed)
+        scores, how = tabular.baselines(prepared), tabular.baselines_provenance(prepared, options.seed)
+        how |= {"command": _command("train", options.config, "--seed", options.seed), "started": started}
+        return results.write(scores, how, f"ftt_{options.config}", options.output)
+    if options.config not in tabular.CONFIGS:
+        raise ValueError(f"configuration is {options.config!r}; expected one of {', '.join(tabular.CONFIGS)}, or TABLE-baselines")
+    config = tabular.CONFIGS[options.config]
+    prepared = tabular_data.prepare(tabular_data.load(config.table, options.data), options.seed)
+    run = tabular.train(config, options.seed, prepared, options.checkpoints, restart=options.restart)
+    command = _command("train", config.name, "--seed", options.seed)
+    name = f"ftt_{config.name}_seed{options.seed}"
+    learned = tabular.training_provenance(run, started=started, command=command)
+    results.write(tabular.training_table(run), learned, f"{name}_training", options.output)
+    table, how = tabular.result(run, started=started, command=command)
+    print(pd.DataFrame(how["counts"]).groupby("scope")[["matrices", "holds"]].sum().to_string(), file=sys.stderr)
+    return results.write(table, how, name, options.output)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

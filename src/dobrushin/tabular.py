@@ -1,0 +1,467 @@
+"""Training FT-Transformer as its authors do, and measuring its attention: the paper's Table 3.
+
+A run is a configuration and a seed.  It trains until the validation score has not improved for more than `patience`
+epochs, takes the weights of the best epoch, scores them once on the test part, and judges the attention of the first
+4,000 test rows in every block but the last.  On one machine and thread a run gives the same bits every time, also
+when it was killed and resumed: a checkpoint holds weights, optimiser state and random state after every epoch.
+
+Source: configuration and procedure, Gorishniy et al. (2021); measurement, Rola (2026).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from tqdm.auto import tqdm
+
+from dobrushin.equality import equality
+from dobrushin.fttransformer import FTTransformer, catching_blocks, measurable_blocks, parameter_groups
+from dobrushin.measure import MODEL_ROUNDING, SCOPES, _rows
+from dobrushin.stochastic import check_stochastic, restrict
+from dobrushin.tabular_data import Prepared
+
+__all__ = [
+    "CONFIGS",
+    "MEASURED_ROWS",
+    "Config",
+    "Run",
+    "baselines",
+    "build",
+    "counts",
+    "judge",
+    "predict",
+    "result",
+    "score",
+    "train",
+]
+
+MEASURED_ROWS = 4000
+"""How many test rows are measured, the first ones of the authors' order.  NOTE: the paper does not say which."""
+
+TRACE_ROWS = 512
+"""How many validation rows, the first ones, are measured while a network learns."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a network is built and trained."""
+
+    name: str
+    title: str
+    table: str
+    blocks: int
+    width: int = 192
+    heads: int = 8
+    attention_dropout: float = 0.2
+    ffn_dropout: float = 0.1
+    batch_size: int = 256
+    learning_rate: float = 1e-4
+    weight_decay: float = 1e-5
+    patience: int = 16
+
+
+CONFIGS: dict[str, Config] = {
+    config.name: config
+    for config in (
+        Config("california-3", "California, 3 blocks", "california", 3),
+        # NOTE: the paper does not say what its 6 blocks are; the 3-block configuration with six blocks is our reading,
+        # and the default of the authors' package for six blocks the other one.
+        Config("california-6", "California, 6 blocks", "california", 6),
+        Config("california-6-default", "California, 6 blocks, d 384", "california", 6, 384, 8, 0.35, 0.25),
+        Config("higgs-3", "Higgs, 3 blocks", "higgs", 3, batch_size=512),
+        Config("higgs-3-partial", "Higgs, 3 blocks, partial training data", "higgs-partial", 3, batch_size=512),
+    )
+}
+
+
+def build(config: Config, features: int) -> FTTransformer:
+    """An untrained network of this configuration, from torch's random state."""
+    return FTTransformer(
+        features, blocks=config.blocks, width=config.width, heads=config.heads,
+        attention_dropout=config.attention_dropout, ffn_dropout=config.ffn_dropout,
+    )  # fmt: skip
+
+
+@contextmanager
+def _evaluating(module: FTTransformer) -> Iterator[None]:
+    module.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        module.train()
+
+
+def predict(module: FTTransformer, X: Float[np.ndarray, "rows features"], batch_size: int = 1024) -> Float[np.ndarray, " rows"]:
+    """The network's output for every row: the standardised target, or the log-odds of class 1."""
+    with _evaluating(module):
+        parts = [module(torch.from_numpy(X[first : first + batch_size]))[:, 0] for first in range(0, len(X), batch_size)]
+    return torch.cat(parts).numpy()
+
+
+def score(prepared: Prepared, part: str, outputs: Float[np.ndarray, " rows"]) -> float:
+    """RMSE in the target's unit (regression), or accuracy."""
+    y = prepared.y[part].astype(np.float64)
+    if prepared.table.task == "regression":
+        return float(np.sqrt(np.mean((outputs - y) ** 2)) * prepared.unit)
+    return float(np.mean((outputs > 0) == (y > 0.5)))
+
+
+def judge(
+    module: FTTransformer, X: Float[np.ndarray, "rows features"], *, scopes: tuple[str, ...] = SCOPES, batch_size: int = 1024
+) -> pd.DataFrame:
+    """Judge the attention of every block but the last on the given rows.
+
+    Scopes and columns are those of :mod:`dobrushin.measure`; content tokens are the features, ``all`` adds cls.
+
+    Args:
+        module: the network; it is left in training mode.
+        X: prepared features.
+        scopes: which scopes.
+        batch_size: rows a call of the network.
+    """
+    keep = np.arange(1, X.shape[1] + 1)
+    parts: list[pd.DataFrame] = []
+    totals: dict[int, Float[np.ndarray, "n n"]] = {}
+
+    def consume(layer: int, attention: Any) -> None:
+        heads = check_stochastic(attention)
+        mean = heads.mean(axis=1)
+        totals[layer] = totals.get(layer, 0.0) + mean.sum(axis=0)
+        numbers = np.arange(first, first + len(mean))
+        if "content" in scopes:
+            parts.append(_rows("content", layer, numbers, 0, equality(restrict(mean, keep), rounding=MODEL_ROUNDING)))
+        if "content_raw" in scopes:
+            raw = equality(restrict(mean, keep, renormalize=False), substochastic=True, rounding=MODEL_ROUNDING)
+            parts.append(_rows("content_raw", layer, numbers, 0, raw))
+        if "all" in scopes:
+            parts.append(_rows("all", layer, numbers, 0, equality(mean, rounding=MODEL_ROUNDING)))
+        if "head" in scopes:
+            each = equality(restrict(heads, keep), rounding=MODEL_ROUNDING)
+            parts.append(_rows("head", layer, numbers[:, None], np.arange(1, heads.shape[1] + 1), each))
+
+    with _evaluating(module), catching_blocks(module, consume):
+        for first in range(0, len(X), batch_size):
+            module(torch.from_numpy(X[first : first + batch_size]))
+    if "averaged" in scopes:
+        for layer, total in totals.items():
+            verdict = equality(restrict(total / len(X), keep)[None], rounding=MODEL_ROUNDING)
+            parts.append(_rows("averaged", layer, np.array([-1]), 0, verdict))
+    table = pd.concat(parts, ignore_index=True)
+    table["n"] = np.where(table["scope"] == "all", len(keep) + 1, len(keep)).astype(np.int16)
+    table["scope"] = pd.Categorical(table["scope"], SCOPES)
+    return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)
+
+
+def counts(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Verdicts per scope, layer and head: matrices, how many hold and are fragile, median gap of those that fail."""
+    groups = table.groupby(["scope", "layer", "head"], observed=True)
+    rows = []
+    for key, group in groups:
+        scope, layer, head = cast("tuple[str, int, int]", key)
+        gaps = group.loc[~group["holds"], "gap"]
+        rows.append(
+            {
+                "scope": scope, "layer": int(layer), "head": int(head), "matrices": len(group),
+                "holds": int(group["holds"].sum()), "fragile": int(group["fragile"].sum()),
+                "median_kappa": float(group["kappa"].median()), "median_gap": float(gaps.median()) if len(gaps) else None,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _traced(epoch: int) -> bool:
+    return epoch in (0, 1, 2, 3, 4, 6, 8) or epoch % 4 == 0
+
+
+def _trace(module: FTTransformer, prepared: Prepared, epoch: int) -> list[dict[str, Any]]:
+    table = judge(module, prepared.X["val"][:TRACE_ROWS], scopes=("content", "all", "head", "averaged"))
+    totals = table.groupby(["scope", "layer"], observed=True)["holds"].agg(["size", "sum"]).reset_index()
+    return [
+        {"epoch": epoch, "scope": str(scope), "layer": int(layer), "matrices": int(matrices), "holds": int(holds)}
+        for scope, layer, matrices, holds in totals.itertuples(index=False)
+    ]
+
+
+@dataclass
+class Run:
+    """A network that is learning or has learned."""
+
+    config: Config
+    seed: int
+    prepared: Prepared
+    module: FTTransformer
+    optimizer: torch.optim.AdamW
+    best: dict[str, torch.Tensor]
+    """Weights of the best epoch so far."""
+    history: list[dict[str, float]]
+    """Per epoch: training loss and validation score."""
+    trace: list[dict[str, Any]]
+    """Verdicts along training, from the untrained network (epoch 0) on."""
+    seconds: float = 0.0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.history)
+
+    @property
+    def best_epoch(self) -> int:
+        """The first epoch (from 1) with the best validation score; 0 before the first."""
+        sign = -1 if self.prepared.table.task == "regression" else 1
+        return int(np.argmax([sign * h["validation"] for h in self.history])) + 1 if self.history else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether more than `patience` epochs in a row brought nothing."""
+        return self.epoch - self.best_epoch > self.config.patience
+
+
+def _identity(config: Config, seed: int, prepared: Prepared) -> dict[str, Any]:
+    return {"config": asdict(config), "seed": seed, "split_sha256": prepared.table.split_sha256}
+
+
+def _start(config: Config, seed: int, prepared: Prepared) -> Run:
+    torch.manual_seed(seed)
+    module = build(config, prepared.X["train"].shape[1])
+    optimizer = torch.optim.AdamW(parameter_groups(module, config.weight_decay), lr=config.learning_rate)
+    return Run(config, seed, prepared, module, optimizer, {}, [], [])
+
+
+def _save(run: Run, path: Path) -> None:
+    """Write the checkpoint whole or not at all."""
+    tensors = {f"model.{name}": tensor for name, tensor in run.module.state_dict().items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in run.best.items()}
+    for index, state in run.optimizer.state_dict()["state"].items():
+        tensors |= {f"adam.{index}.{name}": tensor for name, tensor in state.items()}
+    tensors["rng"] = torch.get_rng_state()
+    said = _identity(run.config, run.seed, run.prepared) | {
+        "history": run.history, "trace": run.trace, "seconds": run.seconds, "finished": run.finished,
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".unfinished.{os.getpid()}")
+    try:
+        save_file(tensors, unfinished, {"run": json.dumps(said)})
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _resume(run: Run, path: Path) -> None:
+    """Bring a run to where its checkpoint left it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = json.loads(file.metadata()["run"])
+        tensors = load_file(path)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a checkpoint of this command ({error}); delete it, or name another folder") from error
+    for what, value in json.loads(json.dumps(_identity(run.config, run.seed, run.prepared))).items():
+        if said[what] != value:
+            raise ValueError(
+                f"{path} belongs to another run ({what} {said[what]}, expected {value}); name another folder or --restart"
+            )
+    parts: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "adam": {}}
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        if group in parts:
+            parts[group][rest] = tensor
+    run.module.load_state_dict(parts["model"])
+    run.best, run.history, run.trace, run.seconds = parts["best"], said["history"], said["trace"], said["seconds"]
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in parts["adam"].items():
+        index, _, what = name.partition(".")
+        state.setdefault(int(index), {})[what] = tensor
+    run.optimizer.load_state_dict({"state": state, "param_groups": run.optimizer.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["rng"])
+
+
+def _learn_epoch(run: Run, bar: Any) -> None:
+    """One pass over the training rows in random order; the last batch may be smaller."""
+    X, y = (torch.from_numpy(a["train"]) for a in (run.prepared.X, run.prepared.y))
+    classes = run.prepared.table.task == "classification"
+    loss_of = torch.nn.functional.binary_cross_entropy_with_logits if classes else torch.nn.functional.mse_loss
+    total = 0.0
+    for rows in torch.split(torch.randperm(len(X)), run.config.batch_size):
+        run.optimizer.zero_grad()
+        loss = loss_of(run.module(X[rows])[:, 0], y[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        run.optimizer.step()
+        total += float(loss.detach()) * len(rows)
+        bar.update(len(rows))
+    validation = score(run.prepared, "val", predict(run.module, run.prepared.X["val"]))
+    run.history.append({"loss": total / len(X), "validation": validation})
+    if run.best_epoch == run.epoch:
+        run.best = {name: tensor.detach().clone() for name, tensor in run.module.state_dict().items()}
+
+
+def train(
+    config: Config, seed: int, prepared: Prepared, folder: Path, *, restart: bool = False, progress: bool = True, threads: int = 1
+) -> Run:
+    """Train a network, or go on where an earlier call was stopped; a finished run is only loaded.
+
+    Args:
+        config: what to train.
+        seed: of the initial weights, the batches and dropout.
+        prepared: from :func:`dobrushin.tabular_data.prepare`, with the same seed.
+        folder: where the checkpoint ``CONFIG-seedS.safetensors`` lies.
+        restart: forget an earlier checkpoint.
+        progress: show a bar with the epoch, the validation score and the time left until training stops if no
+            epoch improves the score from now on.
+        threads: of torch; other numbers than 1 may change the last bits.
+
+    Returns:
+        The run; its module has the weights of the best epoch.
+
+    Raises:
+        ValueError: the checkpoint is of another run or cannot be read.
+    """
+    path = folder / f"{config.name}-seed{seed}.safetensors"
+    before, torch_threads = torch.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        run = _start(config, seed, prepared)
+        if path.exists() and not restart:
+            _resume(run, path)
+        else:
+            run.trace += _trace(run.module, prepared, 0)
+        rows = len(prepared.X["train"])
+        with tqdm(
+            total=rows * (max(run.best_epoch, 1) + config.patience + 1), initial=rows * run.epoch, unit="row", unit_scale=True,
+            disable=not progress, mininterval=0.2 if sys.stderr.isatty() else 60, smoothing=0.02,
+            desc=f"{config.name} seed {seed}",
+        ) as bar:  # fmt: skip
+            while not run.finished:
+                started = time.monotonic()
+                _learn_epoch(run, bar)
+                if _traced(run.epoch):
+                    run.trace += _trace(run.module, prepared, run.epoch)
+                run.seconds += time.monotonic() - started
+                _save(run, path)
+                bar.total = rows * (run.best_epoch + config.patience + 1)
+                bar.set_postfix_str(
+                    f"epoch {run.epoch}, validation {run.history[-1]['validation']:.4f}, "
+                    f"best {run.history[run.best_epoch - 1]['validation']:.4f} in {run.best_epoch}"
+                )
+        run.module.load_state_dict(run.best)
+        return run
+    finally:
+        torch.set_rng_state(before)
+        torch.set_num_threads(torch_threads)
+
+
+def result(run: Run, *, started: str, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Score a finished run on the test part, measure it, and say how it was made.
+
+    The table keeps single verdicts for ``content``, ``all`` and ``averaged``; heads and the variant without
+    renormalising are counted in the provenance.
+    """
+    table, config, X = run.prepared.table, run.config, run.prepared.X["test"][:MEASURED_ROWS]
+    verdicts = judge(run.module, X)
+    kept = verdicts[verdicts["scope"].isin(["content", "all", "averaged"])].reset_index(drop=True)
+    last = config.blocks
+    return kept, {
+        "kind": "tabular",
+        "command": command,
+        "config": asdict(config),
+        "seed": run.seed,
+        "data": _data(run.prepared),
+        "metric": "RMSE" if table.task == "regression" else "accuracy",
+        "score": {part: score(run.prepared, part, predict(run.module, run.prepared.X[part])) for part in ("val", "test")},
+        "epochs": run.epoch,
+        "best_epoch": run.best_epoch,
+        "training_seconds": round(run.seconds, 1),
+        "threads": 1,
+        "measured": {
+            "rows": len(X), "choice": "the first rows of the test part", "tokens": X.shape[1] + 1, "content_tokens": X.shape[1],
+            "blocks": list(measurable_blocks(run.module)),
+            "left out": {str(last): f"only the cls token asks in the last block: its attention is 1 x {X.shape[1] + 1}"},
+        },
+        "counts": counts(verdicts),
+        "device": "cpu",
+        "started": started,
+    }  # fmt: skip
+
+
+def training_table(run: Run) -> pd.DataFrame:
+    """How a network learned, in long form: epoch, quantity, layer, value, matrices.
+
+    Quantities are ``loss`` and ``validation`` (layer 0, no matrices) and the scopes of the verdicts along training,
+    whose value counts the matrices that hold.
+    """
+    rows = [
+        {"epoch": epoch, "quantity": name, "layer": 0, "value": value, "matrices": 0}
+        for epoch, history in enumerate(run.history, start=1)
+        for name, value in history.items()
+    ]
+    rows += [
+        {"epoch": t["epoch"], "quantity": t["scope"], "layer": t["layer"], "value": float(t["holds"]), "matrices": t["matrices"]}
+        for t in run.trace
+    ]
+    return pd.DataFrame(rows).astype({"epoch": "int16", "layer": "int16", "matrices": "int32"})
+
+
+def training_provenance(run: Run, *, started: str, command: str) -> dict[str, Any]:
+    """What a result of :func:`training_table` must say of how it was made."""
+    return {
+        "kind": "tabular-training", "command": command, "config": asdict(run.config), "seed": run.seed,
+        "data": _data(run.prepared),
+        "measured": {"rows": TRACE_ROWS, "choice": "the first rows of the validation part"}, "device": "cpu", "started": started,
+    }  # fmt: skip
+
+
+def _data(prepared: Prepared) -> dict[str, Any]:
+    table = prepared.table
+    return {
+        "table": table.title, "source": table.source, "split_sha256": table.split_sha256, "task": table.task,
+        "partial": table.partial, "rows": {part: len(X) for part, X in table.X.items()}, "features": list(table.features),
+    }  # fmt: skip
+
+
+def baselines_provenance(prepared: Prepared, seed: int) -> dict[str, Any]:
+    """What a result of :func:`baselines` must say of how it was made."""
+    metric = "RMSE" if prepared.table.task == "regression" else "accuracy"
+    return {"kind": "tabular-baselines", "data": _data(prepared), "metric": metric, "seed": seed, "device": "cpu"}
+
+
+def baselines(prepared: Prepared, seeds: tuple[int, ...] = (0, 1, 2)) -> pd.DataFrame:
+    """Test scores of gradient boosting and of a linear model, by scikit-learn with its default settings.
+
+    Boosting sees the raw features, the linear model standardised ones (``linear``) and those that FT-Transformer
+    sees (``linear_quantile``).
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    regression = prepared.table.task == "regression"
+    boosting = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    raw, prepared_X, y = prepared.table.X, prepared.X, prepared.y
+    scaled = StandardScaler().fit(raw["train"])
+
+    def scored(model: Any, seed: int, fit: Any, train: Any, test: Any) -> dict[str, Any]:
+        predicted = fit.fit(train, y["train"]).predict(test)
+        return {"model": model, "seed": seed, "score": score(prepared, "test", predicted if regression else predicted - 0.5)}
+
+    def linear() -> Any:
+        return LinearRegression() if regression else LogisticRegression(max_iter=1000)
+
+    rows = [scored("boosting", seed, boosting(random_state=seed), raw["train"], raw["test"]) for seed in seeds]
+    rows.append(scored("linear", 0, linear(), scaled.transform(raw["train"]), scaled.transform(raw["test"])))
+    rows.append(scored("linear_quantile", 0, linear(), prepared_X["train"], prepared_X["test"]))
+    return pd.DataFrame(rows)
