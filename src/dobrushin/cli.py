@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -36,16 +37,35 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
 
     one = commands.add_parser(
-        "measure", parents=[output], help="measure a model", description="Measure a model on windows of a text.",
+        "measure", parents=[output], help="measure a model",
+        description="Measure a model on images or texts. A run that was stopped goes on when the command is given again.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )  # fmt: skip
-    one.add_argument("model", help="a name of the registry: minilm")
+    one.add_argument("model", help="a name that `dobrushin models` lists, timm:NAME-or-folder or hf:ID-or-folder")
+    one.add_argument("--images", type=Path, metavar="FOLDER", help="photographs (default: crops of scikit-learn's two)")
     one.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: help topics that come with Python)")
-    one.add_argument("--number", type=_positive, default=512, help="how many sequences")
+    one.add_argument("--lines", action="store_true", help="one input a line of the text, of its own length (no averages)")
+    one.add_argument("--number", type=_positive, default=512, help="how many images or sequences")
+    one.add_argument("--size", type=_positive, help="pixels a side (default: the model's)")
     one.add_argument("--length", type=_positive, default=128, help="tokens a sequence, separators included")
-    one.add_argument("--batch-size", type=_positive, default=8, help="sequences a call of the model")
+    one.add_argument("--batch-size", type=_positive, default=8, help="inputs a call of the model")
+    one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
+    one.add_argument("--seed", type=int, default=0, help="of untrained weights and of the default images")
+    one.add_argument("--untrained", action="store_true", help="weights drawn from the model's initialiser")
+    one.add_argument("--download", action="store_true", help="fetch a checkpoint that is not on this machine")
+    one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
     one.add_argument("--name", help="name of the result (default: that of the model)")
     one.set_defaults(run=_measure)
+
+    listed = commands.add_parser("models", help="list the models of the registry", description="List the models of the registry.")
+    listed.set_defaults(run=_models)
+
+    report = commands.add_parser(
+        "report", help="print the tables of the results", description="Print the tables of the results in a folder.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    report.add_argument("folder", type=Path, nargs="?", default=Path("results"))
+    report.set_defaults(run=_report)
 
     random = commands.add_parser(
         "baseline", parents=[output], help="measure random matrices", description="Share of random stochastic matrices.",
@@ -82,21 +102,83 @@ def _command(*words: object) -> str:
 
 
 def _measure(options: argparse.Namespace) -> Path:
-    from dobrushin import inputs, measure, models
+    from dobrushin import measure, models
+    from dobrushin.work import Work
 
-    started = results.now()
-    text = inputs.read_text(options.text) if options.text else inputs.default_text()
-    model = models.load(options.model)
-    chosen = inputs.sequences(model.tokenizer, text, options.number, options.length)
-    table = measure.measure(model, chosen, batch_size=options.batch_size)
+    _check_device(options.device)
+    model = models.load(
+        options.model, untrained=options.untrained, size=options.size, seed=options.seed, download=options.download
+    )
+    chosen, words = _inputs(options, model)
+    name = options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", options.model if options.model in models.REGISTRY else model.spec.title)
+    if options.untrained and not options.name:
+        name += "-untrained"
+    words += ["--batch-size", options.batch_size, *(["--device", options.device] if options.device != "cpu" else [])]
+    words += ["--untrained", "--seed", options.seed] if options.untrained else []
+    words += ["--scopes", ",".join(options.scopes)] if options.scopes else []
+    asked = options.model if options.model in models.REGISTRY else f"{options.model.partition(':')[0]}:{model.spec.title}"
+    command = _command("measure", asked, *words, "--name", name)
+
+    how = measure.provenance(model, chosen, started="", command=command)
+    run = {k: how[k] for k in ("command", "model", "inputs")} | {"commit": results.git_commit(), "versions": results.versions()}
+    work = Work(options.output / f"{name}.unfinished", run)
+    try:
+        if work.done:
+            print(f"goes on after {work.done} finished batches", file=sys.stderr)
+        table = measure.measure(
+            model, chosen, batch_size=options.batch_size, scopes=options.scopes, device=options.device, work=work
+        )
+        how = measure.provenance(model, chosen, started=work.started, command=command)
+        path = results.write(table, how, name, options.output)
+        work.delete()
+    finally:
+        work.close()
     print(measure.summary(table).to_string(), file=sys.stderr)
-    name = options.name or options.model
-    command = _command(
-        "measure", options.model, *(["--text", text.name] if options.text else []), "--number", options.number,
-        "--length", options.length, "--batch-size", options.batch_size, "--name", name,
-    )  # fmt: skip
-    how = measure.provenance(model, chosen, started=started, command=command)
-    return results.write(table, how, name, options.output)
+    return path
+
+
+def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]:
+    """The inputs, and the words of the command that choose them again."""
+    from dobrushin import images, inputs
+
+    if model.takes == "images":
+        if options.text or options.lines:
+            raise ValueError(f"{model.spec.title} takes images, not text; name a folder with --images")
+        if options.images:
+            pictures = images.folder(options.images, options.number)
+            source: list[object] = ["--images", pictures.name]
+        else:
+            pictures = images.default_pictures(options.number, options.seed)
+            source = [] if options.untrained else ["--seed", options.seed]
+        return images.images(model, pictures), [*source, "--number", options.number, "--size", model.size]
+    if options.images or options.size:
+        raise ValueError(f"{model.spec.title} takes text, not images; name a file with --text and its length with --length")
+    text = inputs.read_text(options.text) if options.text else inputs.default_text()
+    cut = inputs.lines if options.lines else inputs.sequences
+    source = ["--text", text.name] if options.text else []
+    source += ["--lines"] if options.lines else []
+    return cut(model.tokenizer, text, options.number, options.length), [*source, "--number", options.number, "--length", options.length]
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device.partition(":")[0], False):
+        raise ValueError(f"device is {device!r}; this machine has {', '.join(kind for kind, ok in there.items() if ok)}")
+
+
+def _models(options: argparse.Namespace) -> None:
+    from dobrushin import tables
+
+    print(tables.registry().to_string())
+
+
+def _report(options: argparse.Namespace) -> None:
+    from dobrushin import tables
+
+    for title, table in tables.report(options.folder):
+        print(f"{title}\n\n{table.to_string()}\n")
 
 
 def _baseline(options: argparse.Namespace) -> Path:
@@ -138,14 +220,18 @@ def _train(options: argparse.Namespace) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 when a result was written, 2 when the request cannot be met."""
+    """Run the command line; 0 when it was done, 2 when the request cannot be met, 130 when it was interrupted."""
     options = _parser().parse_args(arguments)
     try:
         path = options.run(options)
     except (OSError, ValueError) as error:
         print(f"dobrushin: {error}", file=sys.stderr)
         return 2
-    print(path)
+    except KeyboardInterrupt:
+        print("dobrushin: stopped; a measurement goes on when the same command is given again", file=sys.stderr)
+        return 130
+    if path is not None:
+        print(path)
     return 0
 
 

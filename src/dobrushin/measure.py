@@ -2,24 +2,32 @@
 
 One row of the table is a verdict about one matrix, at one layer:
 
-=================  ===================================================================================
-scope              the matrix
-=================  ===================================================================================
-``content``        the input's attention averaged over heads, restricted to content tokens, renormalised
-``content_raw``    the same without renormalising (sensitivity check)
-``all``            the input's attention averaged over heads, all tokens
-``head``           one head's attention, restricted to content tokens, renormalised
-``averaged``       the mean over inputs of the head-averaged attention, restricted, renormalised
-=================  ===================================================================================
+===================  =================================================================================
+scope                the matrix
+===================  =================================================================================
+``content``          the input's attention averaged over heads, restricted to content tokens, renormalised
+``content_raw``      the same without renormalising (sensitivity check)
+``all``              the input's attention averaged over heads, all tokens
+``head``             one head's attention, restricted to content tokens, renormalised
+``averaged``         the mean over inputs of the head-averaged attention, restricted, renormalised
+``averaged_all``     the mean over inputs of the head-averaged attention, all tokens
+``rollout_content``  the rollout of an input's ``content`` matrices over all layers
+``rollout_all``      the rollout of an input's ``all`` matrices over all layers
+===================  =================================================================================
 
 The paper's columns are shares of rows that hold: per input (content, all), over head-input-layer triples (head),
-and the number of layers (averaged).
+and the number of layers (averaged).  The rows of averages carry Doeblin's bounds and the carrier, its role and its
+leave-one-out score.  Rollout rows are there for their kappa: the depth bound of an input is the product over its
+layers of (1 + kappa)/2, and the product of (1 + kappa)/2 - gap what the layers' own factors give.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from importlib.metadata import version
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,14 +36,18 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from dobrushin.attention import catching_attention
+from dobrushin.bounds import doeblin, leave_one_out
 from dobrushin.equality import Equality, equality
-from dobrushin.inputs import Sequences
-from dobrushin.models import Model
+from dobrushin.models import Model, content_mask
 from dobrushin.stochastic import check_stochastic, restrict
+from dobrushin.work import Work
 
-__all__ = ["MODEL_ROUNDING", "SCOPES", "head_mean", "measure", "provenance", "summary"]
+__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "head_mean", "measure", "provenance", "summary"]
 
-SCOPES = ("content", "content_raw", "all", "head", "averaged")
+_AVERAGES = ("averaged", "averaged_all")
+VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
+"""Scopes that ask the condition of a layer."""
+SCOPES = (*VERDICTS, "rollout_content", "rollout_all")
 
 MODEL_ROUNDING = 2.0**-13
 """Relative error assumed of an attention weight computed in float32, for `fragile`.
@@ -49,58 +61,181 @@ def head_mean(attention: Any) -> Float[np.ndarray, "inputs n n"]:
     return check_stochastic(attention).mean(axis=1)
 
 
-def measure(model: Model, inputs: Sequences, *, batch_size: int = 8, progress: bool = True) -> pd.DataFrame:
+def measure(
+    model: Model,
+    inputs: Any,
+    *,
+    batch_size: int = 8,
+    progress: bool = True,
+    scopes: Iterable[str] | None = None,
+    device: str = "cpu",
+    work: Work | None = None,
+) -> pd.DataFrame:
     """Judge every attention matrix of a model on all inputs.
 
     A layer's attention is judged and dropped before the next layer runs.
 
     Args:
         model: from :func:`dobrushin.models.load`.
-        inputs: from :func:`dobrushin.inputs.sequences`.
+        inputs: from :func:`dobrushin.inputs.sequences`, :func:`dobrushin.inputs.lines` or
+            :func:`dobrushin.images.images`.
         batch_size: inputs per call of the model; verdicts are per input.
         progress: show a progress bar.
+        scopes: which of :data:`SCOPES`; all by default, but no averages over inputs of different length.
+        device: where the model runs ("cpu", "cuda", "mps"); matrices are judged on the CPU.
+        work: where finished batches lie; a run that finds some there goes on after them.
 
     Returns:
-        A table with the columns scope, input (from 0; -1 for ``averaged``), layer (from 1), head (from 1; 0 where
-        heads are averaged), n, kappa, gap, margin, holds, fragile, i and j (the pair).
+        A table with the columns scope, input (from 0; -1 for averages), layer (from 1; the last for rollouts), head
+        (from 1; 0 where heads are averaged), n, kappa, gap, margin, holds, fragile, i and j (the pair), and for
+        averages entrywise and columnwise (Doeblin), carrier (a token; -1 elsewhere), its role, and score.
+
+    Raises:
+        ValueError: an unknown scope, an average over inputs of different length, or attention that cannot be
+            measured (see :func:`dobrushin.attention.catching_attention`).
     """
+    chosen = _scopes(scopes, inputs)
+    if work is not None:
+        return _measure(model, inputs, batch_size, progress, chosen, device, work)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(Path(folder), {})
+        try:
+            return _measure(model, inputs, batch_size, progress, chosen, device, work)
+        finally:
+            work.close()
+
+
+def _measure(
+    model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work
+) -> pd.DataFrame:
     import torch
 
-    keep = np.flatnonzero(inputs.content)
-    parts: list[pd.DataFrame] = []
-    totals: dict[int, Float[np.ndarray, "n n"]] = {}
+    module = model.module.to(device)
+    there = min(len(inputs), work.done * batch_size)
+    bar = tqdm(total=len(inputs), initial=there, desc=model.spec.title, unit="input", disable=not progress)
+    with torch.inference_mode(), _exact_float32(), bar:
+        for first in range(there, len(inputs), batch_size):
+            stop = min(first + batch_size, len(inputs))
+            roles = [inputs.roles(k) for k in range(first, stop)]
+            judge = _Judge(first, roles, scopes, work)
+            batch = {name: tensor.to(device) for name, tensor in inputs.batch(first, stop).items()}
+            try:
+                with catching_attention(module, judge, tokens=max(map(len, roles))):
+                    model(batch)
+                work.finish(judge.table())
+            finally:
+                work.abandon()
+            bar.update(stop - first)
 
-    def judge(first: int, layer: int, attention: Any) -> None:
-        heads = check_stochastic(attention)
-        mean = heads.mean(axis=1)
-        numbers = np.arange(first, first + len(mean))
-        content = restrict(mean, keep)
-        for scope, matrices in (("content", content), ("all", mean)):
-            parts.append(_rows(scope, layer, numbers, 0, equality(matrices, rounding=MODEL_ROUNDING)))
-        raw = equality(restrict(mean, keep, renormalize=False), substochastic=True, rounding=MODEL_ROUNDING)
-        parts.append(_rows("content_raw", layer, numbers, 0, raw))
-        each = equality(restrict(heads, keep), rounding=MODEL_ROUNDING)
-        parts.append(_rows("head", layer, numbers[:, None], np.arange(1, heads.shape[1] + 1), each))
-        totals[layer] = totals.get(layer, 0.0) + mean.sum(axis=0)
-
-    bar = tqdm(total=len(inputs), desc=model.spec.title, unit="input", disable=not progress)
-    with torch.inference_mode(), bar:
-        for first in range(0, len(inputs), batch_size):
-            ids = torch.from_numpy(inputs.token_ids[first : first + batch_size])
-            with catching_attention(model.module, partial(judge, first)):
-                model.module(input_ids=ids, attention_mask=torch.ones_like(ids))
-            bar.update(len(ids))
-
-    for layer, total in totals.items():
-        verdict = equality(restrict(total / len(inputs), keep)[None], rounding=MODEL_ROUNDING)
-        parts.append(_rows("averaged", layer, np.array([-1]), 0, verdict))
-    table = pd.concat(parts, ignore_index=True)
-    table["n"] = np.where(table["scope"] == "all", len(inputs.content), len(keep)).astype(np.int16)
+    parts = work.tables()
+    roles_of_all = inputs.roles(0)
+    keep = np.flatnonzero(content_mask(roles_of_all))
+    for layer, total in enumerate(work.totals(len(roles_of_all)), start=1):
+        mean = total / len(inputs)
+        if "averaged" in scopes:
+            parts.append(_average_rows("averaged", layer, restrict(mean, keep), [roles_of_all[k] for k in keep]))
+        if "averaged_all" in scopes:
+            parts.append(_average_rows("averaged_all", layer, mean, roles_of_all))
+    nothing = {"entrywise": np.nan, "columnwise": np.nan, "carrier": np.int16(-1), "role": "", "score": np.nan}
+    table = pd.concat([p.assign(**{k: v for k, v in nothing.items() if k not in p}) for p in parts], ignore_index=True)
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
+    table["role"] = table["role"].astype("category")
     return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)
 
 
-def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality) -> pd.DataFrame:
+def _scopes(scopes: Iterable[str] | None, inputs: Any) -> tuple[str, ...]:
+    different = len({inputs.roles(k) for k in range(len(inputs))}) > 1
+    if scopes is None:
+        return tuple(s for s in SCOPES if not (different and s in _AVERAGES))
+    asked = tuple(scopes)
+    for scope in asked:
+        if scope not in SCOPES:
+            raise ValueError(f"scope is {scope!r}; expected some of {', '.join(SCOPES)}")
+        if different and scope in _AVERAGES:
+            raise ValueError(f"scope {scope!r} is a mean over inputs; expected inputs of one length, with the same tokens")
+    if not asked:
+        raise ValueError(f"no scope is asked for; expected some of {', '.join(SCOPES)}")
+    return tuple(s for s in SCOPES if s in asked)
+
+
+@contextmanager
+def _exact_float32() -> Iterator[None]:
+    """Products in full float32 on a GPU too: no TF32."""
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class _Judge:
+    """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
+
+    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work) -> None:
+        self.first, self.scopes, self.work = first, scopes, work
+        self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
+        for k, one in enumerate(roles):
+            self.groups.setdefault(one, []).append(k)
+        self.parts: list[pd.DataFrame] = []
+        self.rollouts: dict[tuple[str, tuple[str, ...]], Float[np.ndarray, "inputs n n"]] = {}
+        self.layer = 0
+
+    def __call__(self, layer: int, attention: Any) -> None:
+        self.layer = layer
+        heads = check_stochastic(attention)
+        for roles, members in self.groups.items():
+            n = len(roles)  # padding comes after it: its columns are exactly 0, its rows are dropped
+            whole = len(self.groups) == 1 and n == heads.shape[-1]
+            self._judge(layer, roles, heads if whole else np.ascontiguousarray(heads[members, :, :n, :n]))
+
+    def _judge(self, layer: int, roles: tuple[str, ...], heads: np.ndarray) -> None:
+        numbers = self.first + np.array(self.groups[roles])
+        keep = np.flatnonzero(content_mask(roles))
+        mean = heads.mean(axis=1)
+
+        def add(scope: str, matrices: np.ndarray, **options: bool) -> None:
+            verdicts = equality(matrices, rounding=MODEL_ROUNDING, **options)
+            if matrices.ndim == 4:
+                each = np.arange(1, matrices.shape[1] + 1)
+                self.parts.append(_rows(scope, layer, numbers[:, None], each, verdicts, matrices.shape[-1]))
+            else:
+                self.parts.append(_rows(scope, layer, numbers, 0, verdicts, matrices.shape[-1]))
+
+        if "content" in self.scopes or "rollout_content" in self.scopes:
+            content = restrict(mean, keep)
+            if "content" in self.scopes:
+                add("content", content)
+            self._roll("rollout_content", roles, content)
+        if "content_raw" in self.scopes:
+            add("content_raw", restrict(mean, keep, renormalize=False), substochastic=True)
+        if "all" in self.scopes:
+            add("all", mean)
+        self._roll("rollout_all", roles, mean)
+        if "head" in self.scopes:
+            add("head", restrict(heads, keep))
+        if any(scope in self.scopes for scope in _AVERAGES):
+            self.work.add(mean.sum(axis=0))
+
+    def _roll(self, scope: str, roles: tuple[str, ...], matrices: np.ndarray) -> None:
+        if scope in self.scopes:
+            factor = 0.5 * (np.eye(matrices.shape[-1]) + matrices)
+            so_far = self.rollouts.get((scope, roles))
+            self.rollouts[scope, roles] = factor if so_far is None else factor @ so_far
+
+    def table(self) -> pd.DataFrame:
+        """All rows of the batch, those of the rollouts too."""
+        for (scope, roles), product in self.rollouts.items():
+            # Rows of float32 attention sum to 1 within 1e-6; over many layers that adds up.
+            verdicts = equality(product / product.sum(axis=-1, keepdims=True), rounding=MODEL_ROUNDING)
+            numbers = self.first + np.array(self.groups[roles])
+            self.parts.append(_rows(scope, self.layer, numbers, 0, verdicts, product.shape[-1]))
+        return pd.concat(self.parts, ignore_index=True) if self.parts else pd.DataFrame({"scope": np.array([], dtype=object)})
+
+
+def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> pd.DataFrame:
     shape = np.shape(verdicts.kappa)
     flat: dict[str, np.ndarray] = {
         "input": np.broadcast_to(inputs, shape).astype(np.int32),
@@ -108,12 +243,24 @@ def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality) -
         **{name: np.asarray(getattr(verdicts, name)) for name in ("kappa", "gap", "margin", "holds", "fragile")},
         "i": np.asarray(verdicts.pair)[..., 0].astype(np.int16),
         "j": np.asarray(verdicts.pair)[..., 1].astype(np.int16),
+        "n": np.full(shape, n, dtype=np.int16),
     }
     return pd.DataFrame({"scope": scope, "layer": np.int16(layer), **{k: v.ravel() for k, v in flat.items()}})
 
 
+def _average_rows(scope: str, layer: int, mean: np.ndarray, roles: Sequence[str]) -> pd.DataFrame:
+    row = _rows(scope, layer, np.array([-1]), 0, equality(mean[None], rounding=MODEL_ROUNDING), mean.shape[-1])
+    bounds, scores = doeblin(mean), leave_one_out(mean)
+    carrier = int(scores.argmax())
+    return row.assign(
+        entrywise=float(bounds.entrywise), columnwise=float(bounds.columnwise), carrier=np.int16(carrier), role=roles[carrier],
+        score=float(scores[carrier]),
+    )  # fmt: skip
+
+
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Verdicts per scope: how many matrices, how many satisfy the condition, their share, how many are fragile."""
+    table = table[table["scope"].isin(VERDICTS)]
     grouped = table.groupby("scope", observed=True)["holds"]
     counts = pd.DataFrame({"matrices": grouped.size(), "holds": grouped.sum().astype(int)})
     counts["share"] = counts["holds"] / counts["matrices"]
@@ -121,30 +268,43 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return counts
 
 
-def provenance(model: Model, inputs: Sequences, *, started: str, command: str) -> dict[str, Any]:
+def provenance(model: Model, inputs: Any, *, started: str, command: str) -> dict[str, Any]:
     """What a result must say of how it was made; :func:`dobrushin.results.write` adds the rest."""
-    parameter = next(model.module.parameters())
+    parameter, spec = next(model.module.parameters()), model.spec
+    of_folder = Path(spec.checkpoint).expanduser().is_dir()  # whose path is this machine's own affair
+    described: dict[str, Any] = {
+        "name": f"{spec.source}:{spec.title}" if of_folder else spec.name,
+        "title": spec.title,
+        "training": spec.training,
+        "checkpoint": spec.title if of_folder else spec.checkpoint,
+        "revision": model.revision,
+        "package": _package(spec.package.replace("_", "-") or {"timm": "timm"}.get(spec.source, "transformers")),
+        "weights_sha256": model.weights_sha256,
+        "status": spec.status,
+        "dtype": str(parameter.dtype).removeprefix("torch."),
+        "parameters": sum(p.numel() for p in model.module.parameters()),
+    }
+    if model.takes == "images":
+        described["preprocessing"] = dict(model.preprocessing)
+    roles: list[list[Any]] = []
+    for role in inputs.roles(0):
+        if roles and roles[-1][0] == role:
+            roles[-1][1] += 1
+        else:
+            roles.append([role, 1])
     return {
         "kind": "measurement",
         "command": command,
-        "model": {
-            "name": model.spec.name,
-            "title": model.spec.title,
-            "checkpoint": model.spec.checkpoint,
-            "package": f"{model.spec.package.replace('_', '-')} {version(model.spec.package)}",
-            "weights_sha256": model.weights_sha256,
-            "status": model.spec.status,
-            "dtype": str(parameter.dtype).removeprefix("torch."),
-        },
-        "inputs": {
-            "text": inputs.text.name,
-            "sha256": inputs.text.sha256,
-            "number": len(inputs),
-            "tokens": len(inputs.content),
-            "content_tokens": int(inputs.content.sum()),
-            "choice": "the first windows of the text, consecutive, without overlap",
-        },
+        "model": described,
+        "inputs": inputs.describe() | {"roles": roles},
         "device": str(parameter.device),
-        "seed": None,
+        "seed": model.seed,
         "started": started,
     }
+
+
+def _package(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:  # an untrained model whose weights' package is not installed
+        return name

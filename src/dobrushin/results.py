@@ -26,7 +26,7 @@ RESULTS = _ROOT / "data" / "results"
 PAPER = _ROOT / "data" / "paper"
 """Where the paper's numbers lie, in a checkout of the project."""
 
-_PACKAGES = ("dobrushin", "numpy", "numba", "scipy", "torch", "transformers")
+_PACKAGES = ("dobrushin", "numpy", "numba", "scipy", "torch", "transformers", "timm")
 
 
 def now() -> str:
