@@ -24,7 +24,7 @@ $(BIN)/python:
 # The pinned packages, checked by their hashes, then the package itself from this folder.
 $(READY): $(BIN)/python requirements.lock pyproject.toml
 	@echo "installing the pinned packages into $(VENV) (several minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

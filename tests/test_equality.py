@@ -5,15 +5,15 @@ from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist, squareform
-from strategies import ULP, any_matrix, matrix, ratio_row
 
+import oracle
 from dobrushin import equality, lazy, random_stochastic, restrict
+from strategies import ULP, any_matrix, matrix, ratio_row
 
 
 def nearly(value: float, truth: Fraction) -> bool:
@@ -255,7 +255,12 @@ def corners(F, r, rng):
                     factor[i][k], factor[j][k] = (up, down) if first else (down, up)
         yield times(factor)
         for own, others in ((up, down), (down, up)):  # and make all tokens more, or less, self-dominant
-            yield times([[own if i == k else others if i != k and factor[i][k] == 1 else factor[i][k] for k in range(n)] for i in range(n)])
+            yield times(
+                [
+                    [own if i == k else others if i != k and factor[i][k] == 1 else factor[i][k] for k in range(n)]
+                    for i in range(n)
+                ]
+            )
             yield times([[own if i == k else factor[i][k] for k in range(n)] for i in range(n)])
             for pair in combinations(range(n), 2):
                 turned = [list(row) for row in factor]

@@ -97,7 +97,9 @@ def _check(number: int, attention: Any, tokens: int | None) -> None:
             "of an unknown kind cannot be measured"
         )
     if shape[-1] > 1 and not attention.triu(1).any():
-        raise ValueError(f"layer {number} has causal attention, no token attends to a later one; expected a bidirectional encoder")
+        raise ValueError(
+            f"layer {number} has causal attention, no token attends to a later one; expected a bidirectional encoder"
+        )
 
 
 def _of_transformers(module: Any) -> bool:

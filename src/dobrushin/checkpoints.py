@@ -51,7 +51,9 @@ def hub_id(spec: ModelSpec) -> str:
         raise ValueError(f"timm has no weights {spec.checkpoint!r}: {error}") from error
     found = str(config.hf_hub_id or "") if config else ""
     if not found:
-        raise ValueError(f"timm names no weights on the hub for {spec.checkpoint!r}; measure it with --untrained or name a folder")
+        raise ValueError(
+            f"timm names no weights on the hub for {spec.checkpoint!r}; measure it with --untrained or name a folder"
+        )
     return found if "/" in found else f"timm/{found}"
 
 
@@ -126,7 +128,9 @@ def _safetensors(folder: Path) -> list[Path]:
             with safe_open(file, framework="np") as opened:
                 opened.keys()
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file.name} of {folder.name} is damaged or no safetensors file ({error}); fetch it again") from error
+            raise ValueError(
+                f"{file.name} of {folder.name} is damaged or no safetensors file ({error}); fetch it again"
+            ) from error
     return files
 
 
@@ -227,7 +231,11 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
             raise ValueError(f"{name} takes no image size; {_CANNOT}") from error
         except (AssertionError, RuntimeError, KeyError) as error:
             first = " ".join(str(error).split())[:300] or type(error).__name__
-            of = f"the checkpoint of {spec.title} does not fit" if "file" in more.get("pretrained_cfg_overlay", {}) else "timm cannot make"
+            of = (
+                f"the checkpoint of {spec.title} does not fit"
+                if "file" in more.get("pretrained_cfg_overlay", {})
+                else "timm cannot make"
+            )
             raise ValueError(f"{of} {name}: {first}") from error
 
     digest, revision = "", ""

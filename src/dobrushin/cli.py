@@ -110,7 +110,9 @@ def _measure(options: argparse.Namespace) -> Path:
         options.model, untrained=options.untrained, size=options.size, seed=options.seed, download=options.download
     )
     chosen, words = _inputs(options, model)
-    name = options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", options.model if options.model in models.REGISTRY else model.spec.title)
+    name = options.name or re.sub(
+        r"[^A-Za-z0-9._-]+", "-", options.model if options.model in models.REGISTRY else model.spec.title
+    )
     if options.untrained and not options.name:
         name += "-untrained"
     words += ["--batch-size", options.batch_size, *(["--device", options.device] if options.device != "cpu" else [])]
@@ -157,7 +159,13 @@ def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]
     cut = inputs.lines if options.lines else inputs.sequences
     source = ["--text", text.name] if options.text else []
     source += ["--lines"] if options.lines else []
-    return cut(model.tokenizer, text, options.number, options.length), [*source, "--number", options.number, "--length", options.length]
+    return cut(model.tokenizer, text, options.number, options.length), [
+        *source,
+        "--number",
+        options.number,
+        "--length",
+        options.length,
+    ]
 
 
 def _check_device(device: str) -> None:

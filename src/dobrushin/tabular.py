@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from dobrushin.equality import equality
 from dobrushin.fttransformer import FTTransformer, catching_blocks, measurable_blocks, parameter_groups
@@ -144,15 +144,15 @@ def judge(
         totals[layer] = totals.get(layer, 0.0) + mean.sum(axis=0)
         numbers = np.arange(first, first + len(mean))
         if "content" in scopes:
-            parts.append(_rows("content", layer, numbers, 0, equality(restrict(mean, keep), rounding=MODEL_ROUNDING)))
+            parts.append(_rows("content", layer, numbers, 0, equality(restrict(mean, keep), rounding=MODEL_ROUNDING), len(keep)))
         if "content_raw" in scopes:
             raw = equality(restrict(mean, keep, renormalize=False), substochastic=True, rounding=MODEL_ROUNDING)
-            parts.append(_rows("content_raw", layer, numbers, 0, raw))
+            parts.append(_rows("content_raw", layer, numbers, 0, raw, len(keep)))
         if "all" in scopes:
-            parts.append(_rows("all", layer, numbers, 0, equality(mean, rounding=MODEL_ROUNDING)))
+            parts.append(_rows("all", layer, numbers, 0, equality(mean, rounding=MODEL_ROUNDING), len(keep) + 1))
         if "head" in scopes:
             each = equality(restrict(heads, keep), rounding=MODEL_ROUNDING)
-            parts.append(_rows("head", layer, numbers[:, None], np.arange(1, heads.shape[1] + 1), each))
+            parts.append(_rows("head", layer, numbers[:, None], np.arange(1, heads.shape[1] + 1), each, len(keep)))
 
     with _evaluating(module), catching_blocks(module, consume):
         for first in range(0, len(X), batch_size):
@@ -160,9 +160,8 @@ def judge(
     if "averaged" in scopes:
         for layer, total in totals.items():
             verdict = equality(restrict(total / len(X), keep)[None], rounding=MODEL_ROUNDING)
-            parts.append(_rows("averaged", layer, np.array([-1]), 0, verdict))
+            parts.append(_rows("averaged", layer, np.array([-1]), 0, verdict, len(keep)))
     table = pd.concat(parts, ignore_index=True)
-    table["n"] = np.where(table["scope"] == "all", len(keep) + 1, len(keep)).astype(np.int16)
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
     return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)
 
