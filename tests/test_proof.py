@@ -42,6 +42,13 @@ HOLES = {
         {"statements.v": "Variable p : False.\nTheorem any : 0 = 1. Proof. destruct p. Qed.\nPrint Assumptions any.\n"},
         "rests on the axioms",
     ),
+    "unused axiom": (
+        {
+            "statements.v": "From dobrushin_proof Require other.\n" + SOUND,
+            "other.v": "Variable p : False.\nLemma any : True. Proof. exact I. Qed.\n",
+        },
+        "dobrushin_proof.other.p",
+    ),
     "wrong": ({"statements.v": "Theorem wrong : 0 = 1. Proof. reflexivity. Qed.\nPrint Assumptions wrong.\n"}, "Unable to unify"),
     "left out": ({"statements.v": SOUND, "other.v": SOUND}, "other.v is not compiled"),
     "not printed": ({"statements.v": SOUND + "Theorem second : True. Proof. exact I. Qed.\n"}, "one Print Assumptions"),
