@@ -36,7 +36,10 @@ def test_the_proof_compiles_and_rests_on_no_axiom(tmp_path):
 
 
 HOLES = {
-    "admitted": ({"statements.v": SOUND + "Theorem false_holds : False. Admitted.\nPrint Assumptions false_holds.\n"}, "Admitted"),
+    "admitted": (
+        {"statements.v": SOUND + "Theorem false_holds : False. Admitted.\nPrint Assumptions false_holds.\n"},
+        "Admitted",
+    ),
     "axiom": ({"statements.v": "Axiom false_holds : False.\n" + SOUND}, "Axiom"),
     "hidden axiom": (  # a variable outside a section is an axiom that no forbidden word announces
         {"statements.v": "Variable p : False.\nTheorem any : 0 = 1. Proof. destruct p. Qed.\nPrint Assumptions any.\n"},

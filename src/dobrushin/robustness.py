@@ -22,20 +22,23 @@ from dobrushin.stochastic import check_stochastic
 __all__ = ["radius", "row_distance"]
 
 
-def row_distance(A: Any, B: Any) -> Float[np.ndarray, "*batch"]:
+def row_distance(A: Any, B: Any) -> Float[np.ndarray, "*batch"] | float:
     r"""Largest L1 distance between corresponding rows, :math:`\max_i \sum_k |A_{ik} - B_{ik}|`, from 0 to 2.
 
     Args:
         A: row-stochastic matrices of shape ``(..., n, n)``.
         B: row-stochastic matrices whose shape broadcasts with that of A.
 
+    Returns:
+        Values of shape ``(...)``; a float for single matrices.
+
     Raises:
         ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
     """
-    return np.abs(check_stochastic(A) - check_stochastic(B)).sum(axis=-1).max(axis=-1)
+    return _plain(np.abs(check_stochastic(A) - check_stochastic(B)).sum(axis=-1).max(axis=-1))
 
 
-def radius(A: Any) -> Float[np.ndarray, "*batch"]:
+def radius(A: Any) -> Float[np.ndarray, "*batch"] | float:
     r"""A radius within which the verdict cannot change.
 
     Every row-stochastic B with ``row_distance(A, B) < radius(A)`` has the verdict of A.
@@ -50,8 +53,8 @@ def radius(A: Any) -> Float[np.ndarray, "*batch"]:
         A: row-stochastic matrices of shape ``(..., n, n)``.
 
     Returns:
-        float64 array of shape ``(...)``: 0 where an arbitrarily small change may turn the verdict.  Exact up to the
-        rounding of sums of n numbers.
+        Values of shape ``(...)``, a float for a single matrix: 0 where an arbitrarily small change may turn the verdict.
+        Exact up to the rounding of sums of n numbers.
 
     Raises:
         ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
@@ -60,13 +63,11 @@ def radius(A: Any) -> Float[np.ndarray, "*batch"]:
     n = matrices.shape[-1]
     rows, columns = np.triu_indices(n, 1)
     diagonal = np.einsum("...ii->...i", matrices)
-    slack = np.minimum(
-        diagonal[..., rows] - matrices[..., columns, rows], diagonal[..., columns] - matrices[..., rows, columns]
-    )
+    slack = np.minimum(diagonal[..., rows] - matrices[..., columns, rows], diagonal[..., columns] - matrices[..., rows, columns])
     tv = pairwise_tv(matrices)[..., rows, columns]
     verdict = equality(matrices)
     failing = np.maximum(verdict.gap, np.maximum(-slack, (tv.max(axis=-1, keepdims=True) - tv) / 2).min(axis=-1))
-    return np.where(verdict.holds, _holding(slack, tv), failing)
+    return _plain(np.where(verdict.holds, _holding(slack, tv), failing))
 
 
 def _holding(slack: Float[np.ndarray, "*batch pairs"], tv: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch"]:
@@ -76,4 +77,9 @@ def _holding(slack: Float[np.ndarray, "*batch pairs"], tv: Float[np.ndarray, "*b
     above = np.maximum.accumulate(tv[..., ::-1], axis=-1)[..., ::-1]
     below = np.full_like(tv, -np.inf)
     below[..., 1:] = np.maximum.accumulate(tv, axis=-1)[..., :-1]
-    return np.maximum(np.minimum(slack, (above - below) / 2).max(axis=-1), 0)
+    return np.asarray(np.maximum(np.minimum(slack, (above - below) / 2).max(axis=-1), 0))
+
+
+def _plain(values: Any) -> Any:
+    """A float where there is one value only."""
+    return values if np.ndim(values) else float(values)
