@@ -5,12 +5,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import strategies
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from oracle import exact, judge, tv
 
+import strategies
 from dobrushin import equality, radius, row_distance
+from oracle import exact, judge, tv
 
 
 def naive(matrix) -> Fraction:
@@ -73,5 +73,5 @@ def test_batches_are_judged_one_by_one(matrices):
 
 
 def test_no_stochastic_matrix_no_radius():
-    with pytest.raises(ValueError, match="row 1 sums to 0.5"):
+    with pytest.raises(ValueError, match=r"row 1 sums to 0\.5"):
         radius([[0.5, 0.5], [0.25, 0.25]])
