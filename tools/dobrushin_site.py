@@ -96,7 +96,9 @@ def _results() -> str:
 def drop_scripts(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Leave sphinx-thebe out: live cells need a server elsewhere, and its script fails on pages without them."""
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context.get(kind, []) if "thebe" not in str(getattr(file, "filename", file))]
+        context[kind] = [
+            file for file in context.get(kind, []) if "thebe" not in f"{file} {getattr(file, 'attributes', '')}".lower()
+        ]
 
 
 def copy_mathjax(app: Any, failure: Exception | None) -> None:

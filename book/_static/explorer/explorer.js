@@ -45,7 +45,7 @@
   const sinkRow = (n, i) => range(n).map((k) => (i === 0 ? (k === 0 ? "1" : "0") : k === 0 ? "0.7" : k === i ? "0.3" : "0"));
 
   const PRESETS = {
-    failing: { title: "failing example of the first chapter", of: () => FAILING, note: "the failing example of the first chapter" },
+    failing: { title: "failing example", of: () => FAILING, note: "the failing example of the first chapter" },
     random: { title: "random", of: (n) => range(n).map(() => randomRow(n)), note: "random rows, uniform on the simplex, rounded to thousandths" },
     identity: { title: "identity", of: (n) => range(n).map((i) => unitRow(n, i)), note: "the identity: every token attends to itself only" },
     sink: { title: "sink column", of: (n) => range(n).map((i) => sinkRow(n, i)), note: "a sink: every token attends to the first, and a little to itself" },
@@ -308,8 +308,9 @@
       part(key).textContent = D.show(value);
       part(key).closest("tr").style.setProperty("--share", D.toDouble(value));
     }
+    part("gap").closest("tr").style.setProperty("--from", D.toDouble(result.lazyKappa));
     mark(pair);
-    part("pairs").replaceChildren(...[...result.pairs].sort((a, b) => D.compare(a.loss, b.loss) || D.compare(b.tv, a.tv)).map((one) => pairRow(one, pair)));
+    part("pairs").replaceChildren(...[...result.pairs].sort((a, b) => D.compare(b.tv, a.tv) || D.compare(a.loss, b.loss)).map((one) => pairRow(one, pair)));
     stored(values, result);
     picture(values, result);
   }
