@@ -254,7 +254,7 @@ def stability(table: pd.DataFrame) -> Figure:
     axes.plot(ends, ends / 2, color="black", lw=0.8, ls=":", label="half of it")
     axes.set(xscale="log", yscale="log", xlabel="row distance to the nearest other verdict", ylabel="radius of the theorem")
     axes.legend(frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
@@ -276,7 +276,7 @@ def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
     panels[0][0].set_ylabel("share of verdicts with\na smaller margin")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=4, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def loosening(table: pd.DataFrame) -> Figure:
@@ -298,7 +298,7 @@ def loosening(table: pd.DataFrame) -> Figure:
     axes.set(xlabel="share of a random matrix in every layer", ylabel="share of the bound", ylim=(0, 1.04))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.legend(frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def emblem(table: pd.DataFrame, random: pd.DataFrame) -> Figure:
