@@ -81,7 +81,7 @@ def measure(
             :func:`dobrushin.images.images`.
         batch_size: inputs per call of the model; verdicts are per input.
         progress: show a progress bar.
-        scopes: which of :data:`SCOPES`; all by default, but no averages over inputs of different length.
+        scopes: which of :data:`~dobrushin.measure.SCOPES`; all by default, but no averages over inputs of different length.
         device: where the model runs ("cpu", "cuda", "mps"); matrices are judged on the CPU.
         work: where finished batches lie; a run that finds some there goes on after them.
 

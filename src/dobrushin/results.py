@@ -128,7 +128,7 @@ class Measurement:
 
     @property
     def status(self) -> str:
-        """How the weights relate to the paper's: "paper's checkpoint", "derivative", "another model" or "untrained"."""
+        """One of "paper's checkpoint", "derivative", "another model" or "untrained"."""
         return str(self.how["model"]["status"])
 
     @property
