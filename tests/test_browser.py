@@ -88,15 +88,15 @@ def violations(page, **options) -> list[str]:
     from axe_playwright_python.sync_playwright import Axe
 
     # Without preload: axe would fetch what style sheets import, relative to the page, from where it is not.
-    found = (
-        Axe()
-        .run(page, context={"exclude": [["mjx-container"]]}, options={"preload": False, "resultTypes": ["violations"]} | options)
-        .response["violations"]
-    )
-    return [
-        f"{one['id']} ({one['impact']}): {node['html'][:160]} {node['failureSummary'][:200]}"
-        for one in found if one["impact"] in ("serious", "critical") for node in one["nodes"][:3]
-    ]  # fmt: skip
+    options |= {"preload": False, "resultTypes": ["violations"]}
+    found = Axe().run(page, context={"exclude": [["mjx-container"]]}, options=options).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {node['html'][:160]} {node['failureSummary'][:200]}" for one in serious for node in one["nodes"][:3]]
+
+
+def compressed(url: str, base: str) -> int:
+    path = SITE / unquote(urlsplit(url).path).removeprefix(urlsplit(base).path)
+    return len(gzip.compress(path.read_bytes()))
 
 
 @needs_chromium
@@ -104,12 +104,11 @@ def violations(page, **options) -> list[str]:
 def test_page(page, base, name):
     settled(page, base + name)
     faults = page.faults
-    other = [url for url in page.loaded if not url.startswith((base, "data:", "blob:"))]
-    weight = sum(len(gzip.compress((SITE / unquote(urlsplit(url).path).removeprefix(BASE)).read_bytes())) for url in set(page.loaded) - set(other)
-                 if url.startswith(base) and "plotly" not in url)  # fmt: skip
+    own = {url for url in page.loaded if url.startswith(base)}
+    faults += [f"from another host: {url}" for url in set(page.loaded) - own if not url.startswith(("data:", "blob:"))]
+    weight = sum(compressed(url, base) for url in own if "plotly" not in url)
     if weight > LARGEST_PAGE:
         faults.append(f"{weight} bytes compressed")
-    faults += [f"from another host: {url}" for url in other]
     faults += [f"bad LaTeX: {text}" for text in page.locator("mjx-merror, [data-mjx-error]").all_inner_texts()]
     without_text = "img:not([alt]), img[alt=''], svg[role=img]:not([aria-label], [aria-labelledby], [aria-hidden=true])"
     faults += [

@@ -25,7 +25,8 @@ FONT_SCRIPT = re.compile(r'<script defer src="[^"]*/fontawesome\.js[^"]*"></scri
 """Half a megabyte that draws the icons a second time: the style sheet has them as a font."""
 FIRST_PAGE = """<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0; url={page}"></head>
+<head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">
+<meta http-equiv="refresh" content="0; url={page}"></head>
 <body><main><h1><a href="{page}">{title}</a></h1></main></body>
 </html>
 """

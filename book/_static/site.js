@@ -5,7 +5,7 @@
   const WIDE = "table, pre, .cell_output > .output, mjx-container[display='true'], .long-formula, .tableofcontents-wrapper";
   const reach = () => {
     for (const formula of document.querySelectorAll("main mjx-container:not([display])"))
-      if (formula.getBoundingClientRect().width > formula.closest("p, li, dd, td, figcaption, main").clientWidth) formula.classList.add("long-formula");
+      if (formula.getBoundingClientRect().right > innerWidth - 8) formula.classList.add("long-formula");
     for (const one of document.querySelectorAll(WIDE)) {
       const scrolls = one.scrollWidth > one.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(one).overflowX);
       if (scrolls && !one.hasAttribute("tabindex")) one.setAttribute("tabindex", "0");
