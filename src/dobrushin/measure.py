@@ -48,6 +48,7 @@ _AVERAGES = ("averaged", "averaged_all")
 VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
 """Scopes that ask the condition of a layer."""
 SCOPES = (*VERDICTS, "rollout_content", "rollout_all")
+"""All scopes, the verdicts on layers, then the rollouts over all layers."""
 
 MODEL_ROUNDING = 2.0**-13
 """Relative error assumed of an attention weight computed in float32, for `fragile`.

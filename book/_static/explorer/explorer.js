@@ -369,13 +369,13 @@
     const stops = [svg("stop", { offset: 0, class: "gap-1" }), svg("stop", { offset: 1, class: "gap-0" })];
     const gradient = svg("linearGradient", { id: "gap", gradientUnits: "userSpaceOnUse", x1: 0, y1: SIDE, x2: SIDE / 2, y2: SIDE / 2 }, ...stops);
     const text = (x, y, words, anchor = "middle", more = {}) => svg("text", { x, y, "text-anchor": anchor, ...more }, words);
-    const image = svg("svg", { viewBox: "-34 -14 262 256", role: "img" },
+    const image = svg("svg", { viewBox: "-34 -10 246 236", role: "img", "aria-label": "All 2 × 2 stochastic matrices" },
       svg("defs", {}, gradient),
       svg("rect", { class: "field", width: SIDE, height: SIDE, fill: "url(#gap)" }),
       svg("polygon", { class: "upper", points: `0,0 ${SIDE},0 ${SIDE},${SIDE}` }),
       svg("line", { class: "edge", x1: 0, y1: 0, x2: SIDE, y2: SIDE }),
-      text(138, 70, "equality"), text(58, 112, "strict", "middle", { class: "on-dark" }),
-      text(SIDE / 2, SIDE + 32, "A₁₁"), text(-22, SIDE / 2, "A₂₂"),
+      text(138, 70, "equality"), text(10, SIDE - 10, "strict", "start", { class: "on-dark" }),
+      text(SIDE * 0.75, SIDE + 17, "A₁₁"), text(-6, SIDE * 0.25 + 4, "A₂₂", "end"),
       ...[0, 0.5, 1].flatMap((t) => [text(t * SIDE, SIDE + 16, `${t}`), text(-6, SIDE * (1 - t) + 4, `${t}`, "end")]),
       svg("circle", { class: "point", r: 7 }));
     const follow = (event) => {
