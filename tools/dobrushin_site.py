@@ -16,6 +16,7 @@ from typing import Any
 from sphinx.util import logging
 
 import execute
+import site_assets
 from dobrushin import results
 
 MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
@@ -95,7 +96,9 @@ def _results() -> str:
 def drop_scripts(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Leave sphinx-thebe out: live cells need a server elsewhere, and its script fails on pages without them."""
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context.get(kind, []) if "thebe" not in str(getattr(file, "filename", file))]
+        context[kind] = [
+            file for file in context.get(kind, []) if "thebe" not in f"{file} {getattr(file, 'attributes', '')}".lower()
+        ]
 
 
 def copy_mathjax(app: Any, failure: Exception | None) -> None:
@@ -113,11 +116,19 @@ def copy_mathjax(app: Any, failure: Exception | None) -> None:
             shutil.copy2(source / name, to)
 
 
+def write_data(app: Any, failure: Exception | None) -> None:
+    """Write the scripts that hold data into the finished site."""
+    if not failure and app.builder.format == "html":
+        site_assets.write(Path(app.outdir))
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register the extension."""
     app.connect("source-read", read_executed)
     app.connect("source-read", read_provenance)
     app.connect("env-get-outdated", outdated)
     app.connect("html-page-context", drop_scripts, priority=900)
+    app.connect("html-page-context", site_assets.add_to_page)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", write_data)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -56,7 +56,7 @@ def use_style() -> None:
         set_matplotlib_formats("svg", metadata={"Date": None})  # type: ignore[no-untyped-call]
 
 
-def _finished(figure: Figure) -> Figure:
+def finished(figure: Figure) -> Figure:
     """Close the figure, so that a notebook shows it once: as the cell's value."""
     plt.close(figure)
     return figure
@@ -81,7 +81,7 @@ def square(resolution: int = 201) -> Figure:
     axes.set(xlabel="$a_{11}$", ylabel="$a_{22}$", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, label=r"gap $\frac{1}{2}(1+\kappa(A))-\kappa(\frac{1}{2}(I+A))$")
-    return _finished(figure)
+    return finished(figure)
 
 
 def simplex(first: Sequence[float], second: Sequence[float], resolution: int = 320) -> Figure:
@@ -120,7 +120,7 @@ def simplex(first: Sequence[float], second: Sequence[float], resolution: int = 3
                 loc="upper left", bbox_to_anchor=(-0.06, 1.02), frameon=False, handlelength=1, fontsize=9,
             )  # fmt: skip
             axes.set_title("verdict")
-    return _finished(figure)
+    return finished(figure)
 
 
 def depth(stacks: dict[str, Any]) -> Figure:
@@ -144,7 +144,7 @@ def depth(stacks: dict[str, Any]) -> Figure:
     panels[0][0].set_ylabel(r"Dobrushin coefficient")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=3, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def baseline(table: pd.DataFrame) -> Figure:
@@ -177,7 +177,7 @@ def baseline(table: pd.DataFrame) -> Figure:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     handles, labels = close.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=3, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def layers(results: dict[str, pd.DataFrame]) -> Figure:
@@ -199,7 +199,7 @@ def layers(results: dict[str, pd.DataFrame]) -> Figure:
     panels[0][0].set_ylabel("share that satisfies the condition")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=3, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def heat_map(A: Float[np.ndarray, "n n"], words: Sequence[str] | None = None) -> Figure:
@@ -236,7 +236,7 @@ def heat_map(A: Float[np.ndarray, "n n"], words: Sequence[str] | None = None) ->
     pair.set_title("self-dominant" if verdict.holds else "not self-dominant")
     handles, labels = whole.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=2, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def stability(table: pd.DataFrame) -> Figure:
@@ -254,7 +254,7 @@ def stability(table: pd.DataFrame) -> Figure:
     axes.plot(ends, ends / 2, color="black", lw=0.8, ls=":", label="half of it")
     axes.set(xscale="log", yscale="log", xlabel="row distance to the nearest other verdict", ylabel="radius of the theorem")
     axes.legend(frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
@@ -276,7 +276,7 @@ def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
     panels[0][0].set_ylabel("share of verdicts with\na smaller margin")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=4, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def loosening(table: pd.DataFrame) -> Figure:
@@ -298,7 +298,7 @@ def loosening(table: pd.DataFrame) -> Figure:
     axes.set(xlabel="share of a random matrix in every layer", ylabel="share of the bound", ylim=(0, 1.04))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.legend(frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def emblem(table: pd.DataFrame, random: pd.DataFrame) -> Figure:
@@ -322,4 +322,4 @@ def emblem(table: pd.DataFrame, random: pd.DataFrame) -> Figure:
     right.set_title("all-MiniLM-L6-v2, trained")
     right.legend(loc="lower left", frameon=False, fontsize=9)
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    return _finished(figure)
+    return finished(figure)
