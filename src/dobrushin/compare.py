@@ -103,7 +103,7 @@ def compare_shares(training: str, measured: list[Measurement]) -> pd.DataFrame:
 
     Args:
         training: ``language``, ``self-supervised`` or ``supervised``.
-        measured: results with the scopes of the table, as :func:`dobrushin.results.measurements` gives them.
+        measured: results with the scopes of the table, as ``dobrushin.results.measurements`` gives them.
 
     Returns:
         For each of the paper's models a row with its numbers and one with ours, or with the command that measures
@@ -153,13 +153,13 @@ def compare_failing(measured: list[Measurement]) -> pd.DataFrame:
         ours = [one for one in left if _is_the_papers(one, model)]
         left = [one for one in left if one not in ours]
         for one in ours:
-            found = {int(layer): int(k) for layer, k in failing_by_layer(one.table).items() if k}
+            found = _failing(one)
             verdict = "reproduced" if found == paper_layers else "differs"
             rows.append({"Model": title, "From": f"here, {one.inputs}", "Failing inputs": _by_layer(found), "Verdict": verdict})
         if not ours:
             rows.append({"Model": title, "From": "here", "Failing inputs": "", "Verdict": _not_yet(model)})
     for one in left:
-        found = {int(layer): int(k) for layer, k in failing_by_layer(one.table).items() if k}
+        found = _failing(one)
         rows.append(
             {"Model": one.label, "From": f"here, {one.inputs}", "Failing inputs": _by_layer(found), "Verdict": _status(one)}
         )
@@ -174,6 +174,11 @@ def _order_of_models(table: pd.DataFrame) -> list[str]:
     return sorted({*named, *whole}, key=order.index)
 
 
+def _failing(one: Measurement) -> dict[int, int]:
+    counts = failing_by_layer(one.table)
+    return {int(layer): int(k) for layer, k in zip(counts.index, counts, strict=True) if k}
+
+
 def _by_layer(failing: dict[int, int]) -> str:
     return ", ".join(f"layer {layer}: {count}" for layer, count in failing.items()) or "none"
 
@@ -184,8 +189,9 @@ def compare_carriers(measured: list[Measurement]) -> pd.DataFrame:
     titles = ("Layers", "With a special carrier", "Largest Δ", "Median Δ, content carrier", "Modal special carrier")
     for cell in paper("table2").to_dict("records"):
         values = (
-            str(cell["layers"]), str(cell["special_carrier_layers"]), f"{cell['max_score']:g}", f"{cell['median_score_patch_carrier']:.1e}",
-            f"{str(cell['modal_carrier']).replace('reg#', 'register ')} ({cell['modal_layers']}/{cell['special_carrier_layers']})",
+            str(cell["layers"]), str(cell["special_carrier_layers"]), f"{cell['max_score']:g}",
+             f"{cell['median_score_patch_carrier']:.1e}",
+            str(cell["modal_carrier"]).replace("reg#", "register ") + f" ({cell['modal_layers']}/{cell['special_carrier_layers']})",  # noqa: E501
         )  # fmt: skip
         rows.append({"Model": cell["title"], "From": "paper (Table 2)", **dict(zip(titles, values, strict=True)), "Verdict": ""})
         ours = [one for one in left if _is_the_papers(one, str(cell["model"]))]
@@ -201,10 +207,11 @@ def compare_carriers(measured: list[Measurement]) -> pd.DataFrame:
             rows.append(
                 {"Model": cell["title"], "From": "here", **dict.fromkeys(titles, ""), "Verdict": _not_yet(str(cell["model"]))}
             )
-    for one in left:
-        rows.append(
-            {"Model": one.label, "From": f"here, {one.inputs}", **dict(zip(titles, _carrier_cells(one), strict=True)), "Verdict": _status(one)}
-        )  # fmt: skip
+    rows += [
+        {"Model": one.label, "From": f"here, {one.inputs}", **dict(zip(titles, _carrier_cells(one), strict=True))}
+        | {"Verdict": _status(one)}
+        for one in left
+    ]
     return pd.DataFrame(rows)
 
 
@@ -212,7 +219,7 @@ def _carrier_cells(one: Measurement) -> tuple[str, ...]:
     found = carriers(one.table)
     median = found["median score, content carrier"]
     return (
-        str(found["layers"]), str(found["special carrier"]), f"{found['max score']:.3f}", "–" if pd.isna(median) else f"{median:.1e}",
+        str(found["layers"]), str(found["special carrier"]), f"{found['max score']:.3f}", "–" if pd.isna(median) else f"{median:.1e}",  # noqa: E501
         found["modal special carrier"],
     )  # fmt: skip
 
@@ -231,7 +238,7 @@ def shares_by_size(measured: list[Measurement]) -> pd.DataFrame:
         low, high = wilson_interval(holds, total)
         rows.append(
             {"model": one.label, "measurement": one, "inputs": one.how["inputs"]["number"], "n": int(content["n"].iloc[0]),
-             "total": total, "holds": holds, "share": holds / total, "low": low, "high": high, "relative gap": relative_gap(one.table)}
+             "total": total, "holds": holds, "share": holds / total, "low": low, "high": high, "relative gap": relative_gap(one.table)}  # noqa: E501
         )  # fmt: skip
     return pd.DataFrame(rows).sort_values(["model", "n"], ignore_index=True)
 

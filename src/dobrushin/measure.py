@@ -137,8 +137,12 @@ def _measure(
             parts.append(_average_rows("averaged", layer, restrict(mean, keep), [roles_of_all[k] for k in keep]))
         if "averaged_all" in scopes:
             parts.append(_average_rows("averaged_all", layer, mean, roles_of_all))
-    nothing = {"entrywise": np.nan, "columnwise": np.nan, "carrier": np.int16(-1), "role": "", "score": np.nan}
-    table = pd.concat([p.assign(**{k: v for k, v in nothing.items() if k not in p}) for p in parts], ignore_index=True)
+    nothing: dict[str, Any] = {"entrywise": np.nan, "columnwise": np.nan, "carrier": np.int16(-1), "role": "", "score": np.nan}
+    for part in parts:
+        for column, value in nothing.items():
+            if column not in part:
+                part[column] = value
+    table = pd.concat(parts, ignore_index=True)
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
     table["role"] = table["role"].astype("category")
     return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)

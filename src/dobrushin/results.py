@@ -151,8 +151,5 @@ class Measurement:
 
 def measurements(folder: Path = RESULTS) -> list[Measurement]:
     """All measured models in a folder, ordered by name."""
-    found = []
-    for beside in sorted(folder.glob("*.json")):
-        if json.loads(beside.read_text()).get("kind") == "measurement":
-            found.append(Measurement(beside.stem, *read(beside.stem, folder)))
-    return found
+    kinds = {path.stem: json.loads(path.read_text()).get("kind") for path in sorted(folder.glob("*.json"))}
+    return [Measurement(name, *read(name, folder)) for name, kind in kinds.items() if kind == "measurement"]
