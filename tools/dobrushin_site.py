@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,20 @@ from typing import Any
 from sphinx.util import logging
 
 import execute
+import site_assets
 from dobrushin import results
 
 MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
+FONT_SCRIPT = re.compile(r'<script defer src="[^"]*/fontawesome\.js[^"]*"></script>')
+"""Half a megabyte that draws the icons a second time: the style sheet has them as a font."""
+FIRST_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">
+<meta http-equiv="refresh" content="0; url={page}"></head>
+<body><main><h1><a href="{page}">{title}</a></h1></main></body>
+</html>
+"""
+"""What stands at the root of the site: the way to its first page."""
 logger = logging.getLogger(__name__)
 
 
@@ -95,7 +107,9 @@ def _results() -> str:
 def drop_scripts(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Leave sphinx-thebe out: live cells need a server elsewhere, and its script fails on pages without them."""
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context.get(kind, []) if "thebe" not in str(getattr(file, "filename", file))]
+        context[kind] = [
+            file for file in context.get(kind, []) if "thebe" not in f"{file} {getattr(file, 'attributes', '')}".lower()
+        ]
 
 
 def copy_mathjax(app: Any, failure: Exception | None) -> None:
@@ -113,11 +127,34 @@ def copy_mathjax(app: Any, failure: Exception | None) -> None:
             shutil.copy2(source / name, to)
 
 
+def mend_pages(app: Any, failure: Exception | None) -> None:
+    """Take out of the finished pages what the theme does wrong and no setting changes."""
+    if failure or app.builder.format != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        mended = FONT_SCRIPT.sub("", text).replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+        if mended != text:
+            page.write_text(mended, encoding="utf-8")
+    (Path(app.outdir) / "index.html").write_text(
+        FIRST_PAGE.format(title=app.config.html_title, page="book/index.html"), encoding="utf-8"
+    )
+
+
+def write_data(app: Any, failure: Exception | None) -> None:
+    """Write the scripts that hold data into the finished site."""
+    if not failure and app.builder.format == "html":
+        site_assets.write(Path(app.outdir))
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register the extension."""
     app.connect("source-read", read_executed)
     app.connect("source-read", read_provenance)
     app.connect("env-get-outdated", outdated)
     app.connect("html-page-context", drop_scripts, priority=900)
+    app.connect("html-page-context", site_assets.add_to_page)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", write_data)
+    app.connect("build-finished", mend_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,50 @@
+"""Scripts and style sheets that single pages need, and the data that the build writes for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dobrushin import equality, results
+
+EXAMPLES = results.PAPER.parent / "examples"
+PAGES = {"book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"])}
+"""Page to its scripts and style sheets, under ``_static``."""
+
+
+def add_to_page(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Load a page's own scripts and style sheets there and nowhere else."""
+    scripts, styles = PAGES.get(pagename, ([], []))
+    for name in scripts:
+        app.add_js_file(name, loading_method="defer")
+    for name in styles:
+        app.add_css_file(name)
+
+
+def thousandths(row: np.ndarray) -> list[str]:
+    """A row that sums to 1 as decimals with three digits that sum to 1 exactly, by largest remainders."""
+    scaled = 1000 * row / row.sum()
+    units = np.floor(scaled).astype(int)
+    units[np.argsort(units - scaled, kind="stable")[: 1000 - units.sum()]] += 1
+    return [f"{unit / 1000:g}" for unit in units]
+
+
+def sentence_script() -> str:
+    """The explorer's real attention matrices, from ``data/examples/sentence``."""
+    table, how = results.read("sentence", EXAMPLES)
+    layers = []
+    for _, entries in table.groupby("layer"):
+        matrix = entries.pivot(index="row", columns="column", values="weight").to_numpy()
+        layers.append({"weights": [thousandths(row) for row in matrix], "holds": bool(equality(matrix).holds)})
+    label = f"{how['model']['title']} on “{how['sentence']}”, mean over heads, restricted to the words"
+    return f"globalThis.DobrushinSentence = {json.dumps({'label': label, 'words': how['words'], 'layers': layers})};\n"
+
+
+def write(outdir: Path) -> None:
+    """Write the scripts that hold data into the finished site."""
+    target = outdir / "_static" / "explorer" / "sentence.js"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(sentence_script(), encoding="utf-8")
