@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dobrushin import equality, random_stochastic, results, tabular_data, tabular_variants
+from dobrushin import equality, random_stochastic, restrict, results, tabular_data, tabular_variants
 from dobrushin.cli import main
 from dobrushin.tabular import CONFIGS, counts, judge, train
-from dobrushin.tabular_variants import TITLES, TOLERANCES, study
+from dobrushin.tabular_variants import TITLES, TOLERANCES, matrices, study
 from test_tabular import TINY, small
 
 
@@ -54,6 +54,25 @@ def test_every_variant_is_there_and_counts_what_it_says(run, table):
             assert ascending == sorted(ascending)  # a larger tolerance accepts more
     last = judge(run.module, run.prepared.X["test"][-30:], scopes=("all",)).groupby("layer")["holds"].sum()
     assert [by["all", layer, "last"] for layer in (1, 2)] == list(last)
+
+
+def test_matrices_to_look_at_are_those_that_were_judged(run):
+    shown = matrices(run, rows=30)
+    verdicts = judge(run.module, run.prepared.X["test"][:30], scopes=("content", "averaged"))
+    verdicts = verdicts.set_index(["scope", "layer", "input"]).sort_index()
+    found = set()
+    for (layer, which, row), long in shown.groupby(["layer", "which", "input"], observed=True):
+        A = long.pivot_table(index="i", columns="j", values="weight").to_numpy()
+        verdict = equality(restrict(A, range(1, 5)))
+        stored = verdicts.loc[("averaged" if which == "mean" else "content", layer, row)]
+        assert verdict.kappa == pytest.approx(stored["kappa"], rel=1e-12)  # sums in another order
+        assert verdict.holds == stored["holds"] == {"fails": False, "holds": True}.get(which, stored["holds"])
+        found.add((layer, which))
+    content = verdicts.loc["content"].groupby("layer")["holds"]
+    for layer, some, every in zip((1, 2), content.any(), content.all(), strict=True):
+        assert ((layer, "holds") in found) == some
+        assert ((layer, "fails") in found) == (not every)
+        assert (layer, "mean") in found
 
 
 def test_the_network_is_left_as_it_was(run):
@@ -102,7 +121,8 @@ def test_the_command_needs_finished_runs_and_writes_one_result(tmp_path, monkeyp
         assert main(["train", "tiny", "--seed", seed, *folders]) == 0
     assert main(["variants", "tiny", "--seeds", "0,2", *folders]) == 0
     found, how = results.read("ftt_tiny_variants", tmp_path / "out")
-    assert set(found["seed"]) == {0, 2}
+    shown, _ = results.read("ftt_tiny_matrices", tmp_path / "out")
+    assert set(found["seed"]) == set(shown["seed"]) == {0, 2}
     assert how["command"] == "dobrushin variants tiny --seeds 0,2"
     _, trained = results.read("ftt_tiny_seed2", tmp_path / "out")
     assert how["networks"][1]["weights"] == trained["weights"]

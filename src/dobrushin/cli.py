@@ -256,20 +256,20 @@ def _variants(options: argparse.Namespace) -> Path:
         if not path.exists() or not tabular.is_finished(path):
             raise ValueError(f"{path} holds no finished run; train first: {_command('train', config.name, '--seed', seed)}")
     table = tabular_data.load(config.table, options.data)
-    parts, networks = [], []
+    parts, looks, networks = [], [], []
     for seed in options.seeds:
         prepared = tabular_data.prepare(table, seed)
         run = tabular.train(config, seed, prepared, options.checkpoints)
         parts.append(tabular_variants.study(run).assign(seed=seed))
+        looks.append(tabular_variants.matrices(run).assign(seed=seed))
         networks.append(tabular_results.describe(run))
-    how = {
-        "kind": "tabular-variants",
+    how: dict[str, Any] = {
         "command": _command("variants", config.name, "--seeds", ",".join(map(str, options.seeds))),
-        "networks": networks,
-        "variants": tabular_variants.TITLES,
-        "device": "cpu",
-        "started": started,
-    }
+        "networks": networks, "device": "cpu", "started": started,
+    }  # fmt: skip
+    shown = pd.concat(looks, ignore_index=True)
+    results.write(shown, {"kind": "tabular-matrices", **how}, f"ftt_{config.name}_matrices", options.output)
+    how |= {"kind": "tabular-variants", "variants": tabular_variants.TITLES}
     return results.write(pd.concat(parts, ignore_index=True), how, f"ftt_{config.name}_variants", options.output)
 
 

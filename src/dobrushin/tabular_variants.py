@@ -22,7 +22,7 @@ from dobrushin.stochastic import check_stochastic, restrict
 from dobrushin.tabular import MEASURED_ROWS, Run
 from dobrushin.tabular_data import prepare
 
-__all__ = ["TITLES", "TOLERANCES", "study"]
+__all__ = ["TITLES", "TOLERANCES", "matrices", "study"]
 
 Stack = Float[np.ndarray, "... n n"]
 Verdicts = Bool[np.ndarray, "..."]
@@ -126,6 +126,30 @@ _JUDGES: dict[str, Callable[[Any], Any]] = {
     "float32_close": _close_float32,
     "float32_pair": _pair_float32,
 }
+
+
+def matrices(run: Run, rows: int = MEASURED_ROWS) -> pd.DataFrame:
+    """Attention to look at, of every block but the last: all tokens, head-averaged, in long form.
+
+    Columns are layer, which, input (from 0; -1 for the mean), i, j and weight.  `which` is ``mean`` (over the rows),
+    or one test row judged on its features: ``fails``, that with the median gap among those at which the condition
+    fails, and ``holds``, that with the median kappa among those at which it holds (where there are any).
+    """
+    keep = np.arange(1, run.prepared.X["test"].shape[1] + 1)
+    parts = []
+    for layer, A in _caught(run.module, run.prepared.X["test"][:rows], _mean).items():
+        verdicts = equality(restrict(A, keep))
+        holds, fails = np.flatnonzero(verdicts.holds), np.flatnonzero(~verdicts.holds)
+        chosen = [("mean", -1, A.mean(axis=0))]
+        for which, members, measure in (("fails", fails, verdicts.gap), ("holds", holds, verdicts.kappa)):
+            if len(members):
+                row = int(members[np.argsort(np.asarray(measure)[members], kind="stable")[len(members) // 2]])
+                chosen.append((which, row, A[row]))
+        for which, row, matrix in chosen:
+            i, j = np.indices(matrix.shape).reshape(2, -1).astype(np.int8)
+            parts.append(pd.DataFrame({"layer": layer, "which": which, "input": row, "i": i, "j": j, "weight": matrix.ravel()}))
+    table = pd.concat(parts, ignore_index=True)
+    return table.astype({"layer": "int16", "input": "int32", "which": pd.CategoricalDtype(["mean", "fails", "holds"])})
 
 
 def study(run: Run, rows: int = MEASURED_ROWS) -> pd.DataFrame:
