@@ -97,6 +97,19 @@ def test_float32_programs_agree_with_exact_verdicts_where_nothing_is_near(n, see
 
 
 @settings(max_examples=50)
+@given(st.integers(2, 7), st.integers(0, 2**32 - 1))
+def test_pairs_are_counted_as_one_would_by_hand(n, seed):
+    A = random_stochastic(n, 3, "dirichlet", np.random.default_rng(seed))
+    A = np.round(A, 1)  # ties; nothing here needs rows that sum to 1
+    directions, pairs = tabular_variants._self_dominance(A)
+    good = [(M[i, i] >= M[j, i], M[j, j] >= M[i, j]) for M in A for i in range(n) for j in range(i + 1, n)]
+    assert pairs.size == len(good)
+    assert pairs.sum() == sum(a and b for a, b in good)
+    assert directions.size == 2 * len(good)
+    assert directions.sum() == sum(map(sum, good))
+
+
+@settings(max_examples=50)
 @given(st.integers(2, 8), st.integers(0, 2**32 - 1))
 def test_the_geometric_mean_is_the_softmax_of_mean_scores(n, seed):
     scores = np.random.default_rng(seed).normal(size=(3, 4, n, n))

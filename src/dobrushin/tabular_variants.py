@@ -3,7 +3,8 @@ r"""Table 3 under every reading that the paper leaves open, on networks that are
 A variant changes one thing of the measurement as we read it (``base``): which rows, what is averaged and restricted in
 which order, how equality is decided, or what the network computes.  The columns are the paper's: ``features`` and
 ``all`` count rows whose matrix satisfies the condition, ``averaged`` says whether the mean over rows does, restricted
-to the features.
+to the features.  For ``base`` two more say why: ``directions`` counts the ordered pairs of features, over all rows,
+with :math:`A_{ii} \ge A_{ji}`, and ``pairs`` the pairs that are mutually self-dominant, whether they attain kappa or not.
 """
 
 from __future__ import annotations
@@ -120,6 +121,15 @@ def _pair_float32(A: Float[np.ndarray, "b n n"]) -> Verdicts:
     return (A[rows, i, i] >= A[rows, j, i]) & (A[rows, j, j] >= A[rows, i, j])
 
 
+def _self_dominance(A: Float[np.ndarray, "b n n"]) -> tuple[Bool[np.ndarray, " _"], Bool[np.ndarray, " _"]]:
+    """For all matrices: whether a_ii >= a_ji, for ordered pairs i, j; and whether both hold, for pairs."""
+    n = A.shape[-1]
+    reaches = A.diagonal(axis1=-2, axis2=-1)[:, None, :] >= A  # at j, i
+    directions = reaches[:, ~np.eye(n, dtype=bool)]
+    pairs = (reaches & reaches.swapaxes(-1, -2))[:, *np.triu_indices(n, 1)]
+    return directions.ravel(), pairs.ravel()
+
+
 _JUDGES: dict[str, Callable[[Any], Any]] = {
     **{f"gap{t:g}": _within(t) for t in TOLERANCES},
     "float32_zero": _zero_float32,
@@ -160,7 +170,8 @@ def study(run: Run, rows: int = MEASURED_ROWS) -> pd.DataFrame:
         rows: how many test rows a choice has.
 
     Returns:
-        A table with the columns variant, column (features, all, averaged), layer, matrices and holds.
+        A table with the columns variant, column (features, all, averaged, directions, pairs), layer, matrices (for the
+        last two: pairs) and holds.
     """
     X, found = run.prepared.X["test"], []
     keep = np.arange(1, X.shape[1] + 1)
@@ -187,6 +198,9 @@ def study(run: Run, rows: int = MEASURED_ROWS) -> pd.DataFrame:
         add_all(variant, first, judge)
 
     for layer, A in first.items():
+        directions, pairs = _self_dominance(restrict(A, keep))
+        add("base", layer, "directions", directions)
+        add("base", layer, "pairs", pairs)
         for column, matrices in (("features", A), ("averaged", A.mean(axis=0)[None])):
             raw = restrict(matrices, keep, renormalize=False)
             add("raw", layer, column, equality(raw, substochastic=True).holds)
