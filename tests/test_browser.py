@@ -152,6 +152,11 @@ def test_links_lead_somewhere(name):
     assert not missing, "\n".join(missing)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_path_of_this_machine(name):
+    assert str(SITE.parents[1]) not in (SITE / name).read_text(encoding="utf-8")
+
+
 @needs_chromium
 @pytest.mark.parametrize("words", ["Dobrushin", "equality condition", "self-dominant"])
 def test_search_finds_the_theorem(page, base, words):
