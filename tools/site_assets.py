@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+import execute
 from dobrushin import equality, results
+from dobrushin.points import MIME
 
 EXAMPLES = results.PAPER.parent / "examples"
 PAGES = {"book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"])}
@@ -22,6 +24,26 @@ def add_to_page(app: Any, pagename: str, templatename: str, context: dict[str, A
         app.add_js_file(name, loading_method="defer")
     for name in styles:
         app.add_css_file(name)
+    if points := figure_points(pagename):
+        context["body"] += points
+        app.add_js_file("figures/points.js", loading_method="defer")
+        app.add_css_file("figures/points.css")
+
+
+def figure_points(pagename: str) -> str:
+    """The points of a chapter's figures, as scripts that the page carries for its own figures to read."""
+    copy = execute.EXECUTED / f"{Path(pagename).name}.ipynb"
+    if not pagename.startswith("notebooks/") or not copy.exists():
+        return ""
+    scripts = []
+    for cell in json.loads(copy.read_text(encoding="utf-8"))["cells"]:
+        name = cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
+        for output in cell.get("outputs", []):
+            points = output.get("data", {}).get(MIME)
+            if name and points:
+                data = json.dumps(points, ensure_ascii=False).replace("<", "\\u003c")
+                scripts.append(f'<script type="application/json" class="figure-points" data-figure="{name}">{data}</script>\n')
+    return "".join(scripts)
 
 
 def thousandths(row: np.ndarray) -> list[str]:
