@@ -90,7 +90,7 @@ def coq_matrices() -> dict[str, list[list[Fraction]]]:
     for name, rows in re.findall(r"^Definition (\w+) := of_rows\s+(\[::.*?\]\])\.", text, re.DOTALL | re.MULTILINE):
         values = ast.parse(rows.replace("[::", "[").replace(";", ","), mode="eval").body
         found[name] = [
-            [half if isinstance(x, ast.Name) else Fraction(ast.literal_eval(x)) for x in row.elts] for row in values.elts
+            [HALF if isinstance(x, ast.Name) else Fraction(ast.literal_eval(x)) for x in row.elts] for row in values.elts
         ]
     return found
 

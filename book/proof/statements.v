@@ -24,7 +24,8 @@ Proof. by move=> sA; rewrite kappa.kappa_ge0 kappa.kappa_le1. Qed.
 
 (* For N >= 2, kappa(A) is the maximum of TV_ij(A) over pairs of distinct rows. *)
 Theorem kappa_is_max A : (1 < n)%N ->
-  (forall i j, tv A i j <= kappa A) /\ (exists i j, i != j /\ tv A i j = kappa A).
+  (forall i j, tv A i j <= kappa A) /\
+  (exists i j, i != j /\ tv A i j = kappa A).
 Proof. by move=> n_gt1; split; [exact: kappa.tv_le_kappa | exact: kappa.kappa_attained]. Qed.
 
 (* Pair identity: (1 + TV_ij(A)) / 2 - TV_ij(L(A)) = delta_ij for i != j. *)
@@ -34,14 +35,16 @@ Proof. exact: theorem.pair_identity. Qed.
 
 (* delta_ij >= 0, and delta_ij = 0 exactly when the pair is mutually self-dominant. *)
 Theorem deficit_zero A i j :
-  0 <= deficit A i j /\ (deficit A i j = 0 <-> A j i <= A i i /\ A i j <= A j j).
+  0 <= deficit A i j /\
+  (deficit A i j = 0 <-> A j i <= A i i /\ A i j <= A j j).
 Proof.
 split; first exact: theorem.deficit_ge0.
 by have := theorem.deficit_eq0 A i j; split=> [/eqP|/andP]; [rewrite H => /andP | rewrite -[_ && _]H => /eqP].
 Qed.
 
 (* The bound: kappa(L(A)) <= (1 + kappa(A)) / 2. *)
-Theorem dobrushin_bound A : stochastic A -> kappa (lazy A) <= (1 + kappa A) / 2%:R.
+Theorem dobrushin_bound A : stochastic A ->
+  kappa (lazy A) <= (1 + kappa A) / 2%:R.
 Proof. exact: theorem.dobrushin_bound. Qed.
 
 (* Condition (8): equality in the bound holds exactly when SOME pair of distinct
@@ -53,8 +56,10 @@ Proof. exact: theorem.equality_condition. Qed.
 
 (* The gap is the minimum over pairs of (kappa(A) - TV_ij(A)) / 2 + delta_ij. *)
 Theorem gap_is_min A : stochastic A -> (1 < n)%N ->
-  (forall i j, i != j -> gap A <= (kappa A - tv A i j) / 2%:R + deficit A i j) /\
-  (exists i j, i != j /\ gap A = (kappa A - tv A i j) / 2%:R + deficit A i j).
+  (forall i j, i != j ->
+    gap A <= (kappa A - tv A i j) / 2%:R + deficit A i j) /\
+  (exists i j, i != j /\
+    gap A = (kappa A - tv A i j) / 2%:R + deficit A i j).
 Proof. exact: theorem.gap_is_min. Qed.
 
 (* Submultiplicativity: kappa(A B) <= kappa(A) kappa(B). *)
@@ -89,8 +94,10 @@ Qed.
 (* A holding verdict is stable: a pair whose slack is at least eta, and whose TV
    beats by 2 eta every pair with less slack, makes condition (8) hold for B. *)
 Theorem condition_stable eta A B i j : stochastic A -> stochastic B ->
-  (forall i, \sum_k `|A i k - B i k| <= eta) -> i != j -> eta <= slack A i j ->
-  (forall k l, k != l -> slack A k l < eta -> tv A k l + (eta + eta) <= tv A i j) ->
+  (forall i, \sum_k `|A i k - B i k| <= eta) ->
+  i != j -> eta <= slack A i j ->
+  (forall k l, k != l -> slack A k l < eta ->
+    tv A k l + (eta + eta) <= tv A i j) ->
   condition8 B.
 Proof. exact: robustness.condition_stable_stochastic. Qed.
 
@@ -98,22 +105,25 @@ Proof. exact: robustness.condition_stable_stochastic. Qed.
    every pair with slack at least -eta makes condition (8) fail for B. *)
 Theorem failure_stable eta A B i j : stochastic A -> stochastic B ->
   (forall i, \sum_k `|A i k - B i k| <= eta) ->
-  (forall k l, k != l -> - eta <= slack A k l -> tv A k l + (eta + eta) < tv A i j) ->
+  (forall k l, k != l -> - eta <= slack A k l ->
+    tv A k l + (eta + eta) < tv A i j) ->
   ~ condition8 B.
 Proof. exact: robustness.failure_stable_stochastic. Qed.
 
 (* The rollout bound is an equality if one v != 0 with sum 0 satisfies
    v A = kappa(A) v in every layer. *)
 Theorem rollout_tight s v : (forall A, A \in s -> stochastic A) ->
-  v != 0 -> \sum_k v 0 k = 0 -> (forall A, A \in s -> v *m A = kappa A *: v) ->
+  v != 0 -> \sum_k v 0 k = 0 ->
+  (forall A, A \in s -> v *m A = kappa A *: v) ->
   kappa (rollout s) = \prod_(A <- s) ((1 + kappa A) / 2%:R).
 Proof. exact: tight.rollout_tight. Qed.
 
 (* In particular if one pair attains kappa(A), is self-dominant, and has rows that
    agree outside the columns i and j, in every layer. *)
 Theorem rollout_tight_pair s i j : i != j ->
-  (forall A, A \in s -> [/\ stochastic A, tv A i j = kappa A, self_dominant A i j
-     & forall k, k != i -> k != j -> A i k = A j k]) ->
+  (forall A, A \in s ->
+    [/\ stochastic A, tv A i j = kappa A, self_dominant A i j
+      & forall k, k != i -> k != j -> A i k = A j k]) ->
   kappa (rollout s) = \prod_(A <- s) ((1 + kappa A) / 2%:R).
 Proof. exact: tight.rollout_tight_pair. Qed.
 
@@ -130,7 +140,8 @@ Theorem rollout_strict :
   [/\ stochastic examples.layer_1 /\ stochastic examples.layer_2,
       condition8 examples.layer_1, condition8 examples.layer_2,
       kappa (rollout [:: examples.layer_1; examples.layer_2]) = 3%:R / 4%:R
-    & \prod_(A <- [:: examples.layer_1; examples.layer_2]) ((1 + kappa A) / 2%:R) = 1].
+    & \prod_(A <- [:: examples.layer_1; examples.layer_2])
+        ((1 + kappa A) / 2%:R) = 1].
 Proof.
 have [[s1 s2] e1 e2 strict bound] := examples.rollout_strict.
 by split=> //; exact/(theorem.equality_condition _).

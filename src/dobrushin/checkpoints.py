@@ -395,7 +395,9 @@ def _with_processor(model: Model, folder: Path | None, size: int | None) -> Mode
         changes["size"] = {"shortest_edge": round(edge * size / given)} if edge else {"height": size, "width": size}
         if crops:
             changes["crop_size"] = {"height": size, "width": size}
-    pixels = int(size or given)
+    if not (size or given):
+        raise ValueError(f"the image processor of {model.spec.title} names no size; expected one, or ask for a size")
+    pixels = int(size or given or 0)
 
     def preprocess(image: Any) -> Any:
         tensor = processor(images=image, return_tensors="pt", **changes)["pixel_values"][0]
