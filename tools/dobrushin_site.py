@@ -44,7 +44,7 @@ def read_executed(app: Any, docname: str, source: list[str]) -> None:
     if why := execute.fault(copy):
         logger.warning(why, location=docname)
     else:
-        source[0] = copy.read_text(encoding="utf-8")
+        source[0] = site_assets.without_points(copy.read_text(encoding="utf-8"))
 
 
 def read_provenance(app: Any, docname: str, source: list[str]) -> None:

@@ -46,6 +46,15 @@ def figure_points(pagename: str) -> str:
     return "".join(scripts)
 
 
+def without_points(notebook: str) -> str:
+    """The notebook without its figures' points, which are for the site's own script and no picture."""
+    document = json.loads(notebook)
+    for cell in document["cells"]:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(MIME, None)
+    return json.dumps(document)
+
+
 def thousandths(row: np.ndarray) -> list[str]:
     """A row that sums to 1 as decimals with three digits that sum to 1 exactly, by largest remainders."""
     scaled = 1000 * row / row.sum()

@@ -78,8 +78,8 @@ def doeblin(measured: list[Measurement], scope: str = "averaged") -> Figure:
         axes.plot(rows["layer"], rows["columnwise"], marker="^", ms=4, color=GREEN, label=r"columnwise $1-\sum_k\min_i A_{ik}$")
         axes.plot(rows["layer"], rows["kappa"], marker="o", ms=4, color=BLUE, label=r"$\kappa$")
         axes.fill_between(rows["layer"], rows["kappa"], rows["entrywise"], color=GREY, alpha=0.2, lw=0)
-        for name, column, colour, mark in (("entrywise bound", "entrywise", ORANGE, "s"), ("columnwise bound", "columnwise", GREEN, "^"),
-                                           ("κ", "kappa", BLUE, "o")):  # fmt: skip
+        bounds = (("entrywise bound", "entrywise", ORANGE, "s"), ("columnwise bound", "columnwise", GREEN, "^"))
+        for name, column, colour, mark in (*bounds, ("κ", "kappa", BLUE, "o")):
             words = [f"{one.label}, layer {k}: {name} {x:.4f}" for k, x in zip(rows["layer"], rows[column], strict=True)]
             tell(axes, rows["layer"], rows[column], words, label=name, color=colour, marker=mark)
         axes.set(xlabel="layer", ylim=(0, 1.04))

@@ -63,10 +63,10 @@ def tell(
 
 def tell_shares(axes: Axes, x: Iterable[float], rows: pd.DataFrame, places: Sequence[str], *, label: str, **look: Any) -> None:
     """Note shares of matrices that satisfy the condition: columns holds, total, share, low and high."""
-    words = [
-        f"{label}, {place}: {count_text(int(row.holds), int(row.total))}, 95 % interval {100 * row.low:.1f} to {100 * row.high:.1f} %"
-        for place, row in zip(places, rows.itertuples(), strict=True)
-    ]
+    words = []
+    for place, holds, total, low, high in zip(places, rows["holds"], rows["total"], rows["low"], rows["high"], strict=True):
+        interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %"
+        words.append(f"{label}, {place}: {count_text(int(holds), int(total))}, {interval}")
     tell(axes, x, rows["share"], words, label=label, low=rows["low"], high=rows["high"], **look)
 
 
@@ -91,7 +91,7 @@ def _ticks(axis: Any, limits: tuple[float, float]) -> list[list[Any]]:
 
 
 def _panel(axes: Axes) -> dict[str, Any]:
-    guides = [float(line.get_ydata()[0]) for line in axes.lines if list(np.ravel(line.get_xdata())) == [0, 1] and _flat(line)]
+    guides = [height for line in axes.lines if (height := _guide(line)) is not None]
     bands = [
         {"low": patch.get_y(), "high": patch.get_y() + patch.get_height(), "label": str(patch.get_label())}
         for patch in axes.patches if isinstance(patch, Rectangle)
@@ -108,9 +108,11 @@ def _panel(axes: Axes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _flat(line: Any) -> bool:
+def _guide(line: Any) -> float | None:
+    """The height of a line across the whole panel; None for any other."""
     heights = np.ravel(line.get_ydata())
-    return len(heights) == 2 and heights[0] == heights[1]
+    across = np.array_equal(np.ravel(line.get_xdata()), [0, 1]) and len(heights) == 2 and heights[0] == heights[1]
+    return float(heights[0]) if across else None
 
 
 def show_points_in_notebooks(shell: Any) -> None:
