@@ -39,7 +39,7 @@ test: book
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/nbstripout --verify --keep-id notebooks/*.ipynb
 	$(BIN)/python -m pytest -n 2 $(TESTS)
 
 lab: $(READY)

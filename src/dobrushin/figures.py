@@ -264,22 +264,28 @@ def stability(table: pd.DataFrame) -> Figure:
 
 
 def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
-    """Distribution of the margin's size by scope, a panel a result; dotted, what rounding can change.
+    """Distribution of the margin's size by scope, a panel a result, two in a row; dotted, what rounding can change.
 
     Args:
         results: title to table.
         rounding: largest change of a margin.
     """
-    figure, panels = plt.subplots(1, len(results), figsize=(4.1 * len(results), 3.4), sharey=True, squeeze=False)
-    for axes, (title, table) in zip(panels[0], results.items(), strict=True):
+    rows = -(-len(results) // 2)
+    figure, panels = plt.subplots(rows, 2, figsize=(8.2, 2.7 * rows + 0.5), sharex=True, sharey=True, squeeze=False)
+    for axes, (title, table) in zip(panels.flat, results.items(), strict=False):
         for (scope, (name, colour, _)), style in zip(_SCOPES.items(), ("-", "--", "-."), strict=True):
             sizes = np.sort(table.loc[table["scope"] == scope, "margin"].abs())
             sizes = sizes[np.isfinite(sizes)]
-            axes.plot(sizes, np.arange(1, len(sizes) + 1) / len(sizes), color=colour, ls=style, lw=1.8, label=name)
+            if len(sizes):
+                axes.plot(sizes, np.arange(1, len(sizes) + 1) / len(sizes), color=colour, ls=style, lw=1.8, label=name)
         axes.axvline(rounding, color="black", lw=1, ls=":", label="float32 rounding")
-        axes.set(title=title, xscale="log", xlabel="|margin|", ylim=(0, 1.03))
+        axes.set(title=title, xscale="log", xlim=(1e-9, 1.5), ylim=(0, 1.03))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    panels[0][0].set_ylabel("share of verdicts with\na smaller margin")
+    for axes in panels.flat[len(results) :]:
+        axes.axis("off")
+    for axes in panels[-1]:
+        axes.set_xlabel("|margin|")
+    figure.supylabel("share of verdicts with a smaller margin", fontsize="medium")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=4, frameon=False, fontsize=9)
     return finished(figure)
