@@ -18,6 +18,7 @@ from sphinx.util import logging
 
 import execute
 import site_assets
+import site_results
 from dobrushin import results
 
 MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
@@ -48,16 +49,19 @@ def read_executed(app: Any, docname: str, source: list[str]) -> None:
 
 
 def read_provenance(app: Any, docname: str, source: list[str]) -> None:
-    """Fill the provenance page."""
+    """Fill the pages that say where numbers come from."""
     if docname == "book/provenance":
-        source[0] = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results())
+        filled = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results(results.RESULTS))
+        source[0] = filled.replace("{{ examples }}", _results(site_assets.EXAMPLES))
+    if docname == "book/results":
+        source[0] = site_results.page(source[0])
 
 
 def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Pages to read again whatever their own files say: the provenance page, and notebooks whose copy is not valid."""
+    """Pages to read again whatever their own files say: provenance, results, and notebooks whose copy is not valid."""
     found = {name for name in env.found_docs if name.startswith("notebooks/")}
     invalid = [name for name in found if execute.fault(execute.EXECUTED / f"{Path(name).name}.ipynb")]
-    return [*invalid, *(name for name in ("book/provenance",) if name in env.found_docs)]
+    return [*invalid, *(name for name in ("book/provenance", "book/results") if name in env.found_docs)]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -90,14 +94,15 @@ def _runs() -> str:
     return text
 
 
-def _results() -> str:
-    """One row for every committed result."""
+def _results(folder: Path) -> str:
+    """One row for every committed result in the folder."""
     rows = []
-    for path in sorted(results.RESULTS.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         how = json.loads(path.read_text(encoding="utf-8"))
+        file = f"{{download}}`{path.stem} <../data/{folder.name}/{how['table']['file']}>`"
         rows.append(
             [
-                f"{{download}}`{path.stem} <../data/results/{how['table']['file']}>`", f"`{how['command']}`",
+                f'<span id="result-{path.stem}"></span>{file}', f"`{how['command']}`",
                 how["started"], _short(how["commit"]), f"{how['table']['rows']:,}", f"`{how['table']['sha256'][:12]}`",
             ]
         )  # fmt: skip

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 import execute
+import site_results
 from dobrushin import equality, results
 from dobrushin.points import MIME
 
 EXAMPLES = results.PAPER.parent / "examples"
-PAGES = {"book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"])}
+PAGES = {
+    "book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"]),
+    "book/results": (["results/results.js"], ["results/results.css"]),
+}
 """Page to its scripts and style sheets, under ``_static``."""
 
 
@@ -79,3 +83,4 @@ def write(outdir: Path) -> None:
     target = outdir / "_static" / "explorer" / "sentence.js"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(sentence_script(), encoding="utf-8")
+    site_results.write(outdir / "_static" / "results")

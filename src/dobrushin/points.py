@@ -73,7 +73,8 @@ def tell_shares(axes: Axes, x: Iterable[float], rows: pd.DataFrame, places: Sequ
 def points_of(figure: Figure) -> dict[str, Any] | None:
     """The panels of a figure with their axes, guides and points; None where none was told."""
     panels = [_panel(axes) for axes in figure.axes if axes in _TOLD]
-    return {"panels": panels} if panels else None
+    columns = [spec.get_gridspec().ncols for axes in figure.axes if (spec := axes.get_subplotspec()) is not None]
+    return {"columns": max(columns), "panels": panels} if panels else None
 
 
 def _plain(text: str) -> str:

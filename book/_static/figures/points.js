@@ -39,6 +39,7 @@
     constructor(figure, data) {
       this.figure = figure;
       this.panels = data.panels;
+      this.columns = data.columns;
       this.hidden = new Set();
       this.picture = figure.querySelector("img");
       this.place = element("div", { class: "answering", role: "group", "aria-label": `${this.picture.alt} Points can be asked: arrow keys left and right along a series, up and down between series.` });
@@ -86,8 +87,8 @@
       const width = Math.floor(this.place.clientWidth);
       if (!width || (width === this.width && !force)) return;
       this.width = width;
-      const columns = Math.max(1, Math.min(this.panels.length, Math.floor(width / 290), 3));
-      const size = { width: Math.floor(width / columns), height: columns === 1 ? Math.min(330, Math.max(240, width * 0.6)) : 290 };
+      const columns = Math.max(1, Math.min(this.columns, Math.floor(width / 290)));
+      const size = { width: Math.floor(width / columns), height: columns === 1 ? Math.min(300, Math.max(240, width * 0.6)) : 290 };
       this.drawing.replaceChildren(...this.panels.map((panel) => this.panel(panel, size)));
     }
 
