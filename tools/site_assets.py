@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import execute
+import site_cite
 import site_results
 from dobrushin import equality, results
 from dobrushin.points import MIME
@@ -50,13 +51,11 @@ def figure_points(pagename: str) -> str:
     return "".join(scripts)
 
 
-def without_points(notebook: str) -> str:
-    """The notebook without its figures' points, which are for the site's own script and no picture."""
-    document = json.loads(notebook)
-    for cell in document["cells"]:
+def drop_points(notebook: dict[str, Any]) -> None:
+    """Take out the points of a notebook's figures, which are for the site's own script and no picture."""
+    for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(MIME, None)
-    return json.dumps(document)
 
 
 def thousandths(row: np.ndarray) -> list[str]:
@@ -84,3 +83,4 @@ def write(outdir: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(sentence_script(), encoding="utf-8")
     site_results.write(outdir / "_static" / "results")
+    site_cite.write(outdir / "_static" / "cite")
