@@ -41,7 +41,7 @@ TI  - {title}
 PY  - {year}
 M1  - arXiv:{number}
 UR  - {paper["url"]}
-ER  - 
+ER  -
 """,
         "companion.bib": f"""@software{{dobrushin2026,
   author = {{{{{companion}}}}},
@@ -58,7 +58,7 @@ PY  - {released[:4]}
 DA  - {released.replace("-", "/")}
 ET  - {own["version"]}
 N1  - Companion to arXiv:{number}
-ER  - 
+ER  -
 """,
     }
 

@@ -115,7 +115,7 @@ def _counted(holds: int, total: int) -> dict[str, Any]:
 def _measurement(table: pd.DataFrame, how: dict[str, Any]) -> list[dict[str, Any]]:
     model, given = how["model"], how["inputs"]
     tokens = given["tokens"]
-    length = f"{tokens} tokens" if np.isscalar(tokens) else f"{tokens[0]} to {tokens[1]} tokens"
+    length = f"{tokens} tokens" if isinstance(tokens, int) else f"{tokens[0]} to {tokens[1]} tokens"
     said = {
         "model": model["title"],
         "weights": model["status"],
