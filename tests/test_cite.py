@@ -7,8 +7,9 @@ import re
 import tomllib
 
 import pytest
-import site_cite
 import yaml
+
+import site_cite
 
 ROOT = site_cite.CITATION.parent
 OWN = yaml.safe_load(site_cite.CITATION.read_text(encoding="utf-8"))

@@ -20,7 +20,9 @@ def verdicts(draw):
     """Verdicts of a small made-up result, of three scopes and some layers."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     layers, inputs = draw(st.integers(1, 4)), draw(st.integers(1, 30))
-    index = pd.MultiIndex.from_product([["content", "all", "head"], range(1, layers + 1), range(inputs)], names=["scope", "layer", "input"])
+    index = pd.MultiIndex.from_product(
+        [["content", "all", "head"], range(1, layers + 1), range(inputs)], names=["scope", "layer", "input"]
+    )
     return pd.DataFrame({"holds": rng.random(len(index)) < rng.random()}, index=index).reset_index()
 
 

@@ -1,6 +1,6 @@
 """Print the whole book into one PDF: one long page by Sphinx, printed by Chromium.
 
-    python tools/pdf.py
+python tools/pdf.py
 """
 
 from __future__ import annotations
@@ -39,7 +39,16 @@ def main() -> int:
     if chromium is None:
         print("Chromium is not installed; on Debian and Ubuntu: apt-get install chromium", file=sys.stderr)
         return 2
-    build = [str(Path(sys.executable).with_name("jupyter-book")), "build", str(ROOT), "--builder", "singlehtml", "-W", "-n", "--quiet"]
+    build = [
+        str(Path(sys.executable).with_name("jupyter-book")),
+        "build",
+        str(ROOT),
+        "--builder",
+        "singlehtml",
+        "-W",
+        "-n",
+        "--quiet",
+    ]
     built = subprocess.run(build, capture_output=True, text=True, check=False)
     if built.returncode or not BUILT.exists():
         print(built.stdout[-3000:] + built.stderr[-3000:], file=sys.stderr)
