@@ -62,7 +62,8 @@ def _run_this(name: str, how: dict[str, Any]) -> dict[str, Any]:
 
     .venv/bin/papermill notebooks/{name}.ipynb {name}.ipynb --cwd notebooks --kernel python3
 
-It took {how["seconds"]:.0f} s{memory} when this page was made ({how["machine"]["processor"]}, one thread). {{doc}}`../book/rerun` says how to get there.
+It took {how["seconds"]:.0f} s{memory} when this page was made ({how["machine"]["processor"]}, one thread).
+{{doc}}`../book/rerun` says how to get there.
 ```"""
     return {"cell_type": "markdown", "id": "run-this-chapter", "metadata": {}, "source": text}
 
