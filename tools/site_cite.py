@@ -9,6 +9,7 @@ import yaml
 
 from dobrushin import results
 
+RIS_END = "ER  - "
 CITATION = results.PAPER.parents[1] / "CITATION.cff"
 
 
@@ -41,7 +42,7 @@ TI  - {title}
 PY  - {year}
 M1  - arXiv:{number}
 UR  - {paper["url"]}
-ER  -
+{RIS_END}
 """,
         "companion.bib": f"""@software{{dobrushin2026,
   author = {{{{{companion}}}}},
@@ -58,7 +59,7 @@ PY  - {released[:4]}
 DA  - {released.replace("-", "/")}
 ET  - {own["version"]}
 N1  - Companion to arXiv:{number}
-ER  -
+{RIS_END}
 """,
     }
 

@@ -14,9 +14,8 @@ from dobrushin.compare import count_text, percent
 
 FILES = "all-results"
 HEAD = {
-    "model": "Model", "scope": "Scope", "share": "Share that holds", "low": "95 % interval",
-    "source": "From", "weights": "Weights",
-    "inputs": "Inputs", "fragile": "Fragile", "result": "Result", "command": "Command",
+    "model": "Model", "scope": "Scope", "share": "Share that holds", "low": "95 % interval", "source": "From",
+    "weights": "Weights", "inputs": "Inputs", "fragile": "Fragile", "result": "Result", "command": "Command",
 }  # fmt: skip
 CHOICES = ("source", "scope", "weights")
 """Columns that the page offers to filter by."""

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dobrushin import results
@@ -134,11 +133,11 @@ def _tabular(table: pd.DataFrame, how: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _baseline(table: pd.DataFrame, how: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        _counted(holds, draws)
-        | {"model": f"random matrices, law {law}", "inputs": f"N = {n}", "scope": "random", "fragile": fragile}
-        for law, n, draws, holds, fragile in table[["law", "n", "draws", "holds", "fragile"]].itertuples(index=False)
-    ]
+    rows = []
+    for law, n, draws, holds, fragile in table[["law", "n", "draws", "holds", "fragile"]].itertuples(index=False):
+        said = {"model": f"random matrices, law {law}", "inputs": f"N = {n}", "scope": "random", "fragile": fragile}
+        rows.append(said | _counted(holds, draws))
+    return rows
 
 
 _OURS = {"measurement": _measurement, "tabular": _tabular, "baseline": _baseline}

@@ -30,8 +30,8 @@ _PLAIN = {r"\frac{1}{2}": "½", r"\kappa": "κ", r"\ell": "ℓ", r"\Delta": "Δ"
 
 
 def tell(
-    axes: Axes, x: Iterable[float], y: Iterable[float], words: Sequence[str], *, label: str,
-    low: Iterable[float] | None = None, high: Iterable[float] | None = None, **look: Any,
+    axes: Axes, x: Iterable[Any], y: Iterable[Any], words: Sequence[str], *, label: str,
+    low: Iterable[Any] | None = None, high: Iterable[Any] | None = None, **look: Any,
 ) -> None:  # fmt: skip
     """Note a series of points that has just been drawn.
 
@@ -61,7 +61,7 @@ def tell(
     )  # fmt: skip
 
 
-def tell_shares(axes: Axes, x: Iterable[float], rows: pd.DataFrame, places: Sequence[str], *, label: str, **look: Any) -> None:
+def tell_shares(axes: Axes, x: Iterable[Any], rows: pd.DataFrame, places: Sequence[str], *, label: str, **look: Any) -> None:
     """Note shares of matrices that satisfy the condition: columns holds, total, share, low and high."""
     words = []
     for place, holds, total, low, high in zip(places, rows["holds"], rows["total"], rows["low"], rows["high"], strict=True):
