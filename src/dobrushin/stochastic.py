@@ -87,9 +87,13 @@ def check_stochastic(A: Any, *, substochastic: bool = False) -> Float[np.ndarray
     dtype = dtype_name(A)
     tolerance = ROW_SUM_TOLERANCE[dtype]
     flat = matrices.reshape(-1, n, n)
-    index, row, column = _kernels.first_fault(flat, tolerance, substochastic)
-    if index < 0:
+    faults = np.empty((len(flat), 2), dtype=np.int64)
+    _kernels.run(_kernels.first_fault, flat, tolerance, substochastic, out=faults)
+    faulty = np.flatnonzero(faults[:, 0] >= 0)
+    if not len(faulty):
         return matrices
+    index = int(faulty[0])
+    row, column = faults[index].tolist()
     where = f"{describe(_unravel(index, matrices.shape[:-2]))}, row {row}"
     if column >= 0:
         raise ValueError(f"{where}: entry in column {column} is {flat[index, row, column]}; expected a finite weight in [0, 1]")
