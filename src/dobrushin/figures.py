@@ -20,6 +20,7 @@ from matplotlib.ticker import NullFormatter, NullLocator, PercentFormatter
 
 from dobrushin.compare import baseline_shares, paper, share_by_layer
 from dobrushin.equality import equality
+from dobrushin.points import show_points_in_notebooks, tell_shares
 from dobrushin.random import gaussian_share
 from dobrushin.rollout import layer_bound, rollout
 
@@ -50,10 +51,11 @@ def use_style() -> None:
     }
     from IPython.core.getipython import get_ipython
 
-    if get_ipython() is not None:
+    if (shell := get_ipython()) is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
         set_matplotlib_formats("svg", metadata={"Date": None})  # type: ignore[no-untyped-call]
+        show_points_in_notebooks(shell)
 
 
 def finished(figure: Figure) -> Figure:
@@ -167,6 +169,8 @@ def baseline(table: pd.DataFrame) -> Figure:
             axes.errorbar(
                 one["n"], one["share"], yerr=errors, label=name, color=colour, marker=mark, ms=4.5, ls="", capsize=2, lw=1
             )
+            rows = one.assign(total=one["draws"])
+            tell_shares(axes, one["n"], rows, [f"N = {n}" for n in one["n"]], label=name, color=colour, marker=mark, ls="")
         axes.set(xscale="log", xlabel="number of tokens $N$")
         axes.set_xticks([2, 4, 8, 16, 32, 64, 128, 256], labels=["2", "4", "8", "16", "32", "64", "128", "256"])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -192,6 +196,8 @@ def layers(results: dict[str, pd.DataFrame]) -> Figure:
                 one["layer"] + 0.06 * (place - 1), one["share"], yerr=errors, label=name, color=colour, marker=mark, ms=5,
                 lw=1.5, capsize=2,
             )  # fmt: skip
+            x = one["layer"] + 0.06 * (place - 1)
+            tell_shares(axes, x, one, [f"layer {k}" for k in one["layer"]], label=name, color=colour, marker=mark)
         axes.axhline(0.25, color="black", lw=0.8, ls=":")
         axes.set(title=title, xlabel="layer", ylim=(0, 1.03))
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -258,22 +264,28 @@ def stability(table: pd.DataFrame) -> Figure:
 
 
 def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
-    """Distribution of the margin's size by scope, a panel a result; dotted, what rounding can change.
+    """Distribution of the margin's size by scope, a panel a result, two in a row; dotted, what rounding can change.
 
     Args:
         results: title to table.
         rounding: largest change of a margin.
     """
-    figure, panels = plt.subplots(1, len(results), figsize=(4.1 * len(results), 3.4), sharey=True, squeeze=False)
-    for axes, (title, table) in zip(panels[0], results.items(), strict=True):
+    rows = -(-len(results) // 2)
+    figure, panels = plt.subplots(rows, 2, figsize=(8.2, 2.7 * rows + 0.5), sharex=True, sharey=True, squeeze=False)
+    for axes, (title, table) in zip(panels.flat, results.items(), strict=False):
         for (scope, (name, colour, _)), style in zip(_SCOPES.items(), ("-", "--", "-."), strict=True):
             sizes = np.sort(table.loc[table["scope"] == scope, "margin"].abs())
             sizes = sizes[np.isfinite(sizes)]
-            axes.plot(sizes, np.arange(1, len(sizes) + 1) / len(sizes), color=colour, ls=style, lw=1.8, label=name)
+            if len(sizes):
+                axes.plot(sizes, np.arange(1, len(sizes) + 1) / len(sizes), color=colour, ls=style, lw=1.8, label=name)
         axes.axvline(rounding, color="black", lw=1, ls=":", label="float32 rounding")
-        axes.set(title=title, xscale="log", xlabel="|margin|", ylim=(0, 1.03))
+        axes.set(title=title, xscale="log", xlim=(1e-9, 1.5), ylim=(0, 1.03))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    panels[0][0].set_ylabel("share of verdicts with\na smaller margin")
+    for axes in panels.flat[len(results) :]:
+        axes.axis("off")
+    for axes in panels[-1]:
+        axes.set_xlabel("|margin|")
+    figure.supylabel("share of verdicts with a smaller margin", fontsize="medium")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=4, frameon=False, fontsize=9)
     return finished(figure)
