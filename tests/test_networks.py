@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from dobrushin import networks, results, tabular_data
 from dobrushin.compare import paper
-from dobrushin.networks import COLUMNS, compare_networks, expectations, interval
+from dobrushin.networks import COLUMNS, compare_networks, count_interval, expectations, interval
 from dobrushin.tabular import CONFIGS, MEASURED_ROWS, TRACE_ROWS
 
 COMMITTED = networks.networks()
@@ -120,14 +121,16 @@ def invented(config, seed, features, score):
 def test_the_verdict_follows_the_numbers():
     row = paper("table3").set_index("configuration").loc["california-3"]
     near = [
-        invented("california-3", s, row["features_percent"] / 100 + d, 0.474 + d / 100) for s, d in enumerate((-0.01, 0, 0.01))
+        invented("california-3", s, row["features_percent"] / 100 + d, 0.474 + d / 10) for s, d in enumerate((-0.01, 0, 0.01))
     ]
     found = expectations(near).set_index("quantity")
     assert found.loc["features", "verdict"] == "reproduced"
     assert found.loc["test RMSE, lowest of three", "verdict"] == "reproduced"
     assert found.loc["all", "verdict"] == "reproduced"
-    assert found.loc["averaged, of 6", "verdict"] == "differs"  # three times none, the paper 2
-    far = [invented("california-3", s, 0.9 + d, 0.6 + d) for s, d in enumerate((-0.01, 0, 0.01))]
+    assert found.loc["averaged, of 6", "verdict"] == "reproduced"  # none of 3: too few to contradict the paper's 2 of 6
+    more = expectations([invented("california-3", s, 0.2, 0.474) for s in range(30)]).set_index("quantity")
+    assert more.loc["averaged, of 6", "verdict"] == "differs"  # none of 30
+    far = [invented("california-3", s, 0.9 + s / 1000, 0.6 + s / 1000) for s in range(30)]
     assert set(expectations(far)["verdict"]) == {"differs"}
     assert expectations(far[:1]).empty  # one seed says nothing of the spread
 
@@ -158,6 +161,18 @@ def test_an_interval_covers_as_often_as_it_says():
     assert covered / 2000 == pytest.approx(0.95, abs=0.02)  # four standard errors
     with pytest.raises(ValueError, match="1 value; expected at least 2"):
         interval([1.0])
+
+
+@pytest.mark.parametrize(("p", "of", "further"), [(0.05, 15, 15), (0.3, 16, 6), (0.6, 40, 10)])
+def test_an_interval_of_counts_covers_at_least_as_often_as_it_says(p, of, further):
+    """The probability that it covers, exactly, from the two binomial laws."""
+    law = binom.pmf(np.arange(further + 1), further, p)
+    covered = sum(
+        binom.pmf(holds, of, p) * law[low : high + 1].sum()
+        for holds in range(of + 1)
+        for low, high in [count_interval(holds, of, further)]
+    )
+    assert 0.95 <= covered <= 1
 
 
 @settings(max_examples=50)
