@@ -43,8 +43,8 @@ Does the map agree with the country, or only with the mapmaker?
 """
 """Written for this book."""
 
-CROPS, LARGE = 8, 2
-"""Photographs at 112 px and at the paper's 224 px a side."""
+CROPS, LARGE = 8, 1
+"""How many crops at 112 px a side, and at 224 px, the paper's size."""
 
 ROWS = 6
 """Test rows of a table, the first ones."""
