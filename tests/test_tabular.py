@@ -292,6 +292,10 @@ def test_the_command_trains_measures_and_writes(task, tmp_path, monkeypatch, cap
     assert main(["train", "small-baselines", *arguments]) == 0
     scores, _ = results.read("ftt_small-baselines", tmp_path / "out")
     assert list(scores["model"]) == ["boosting"] * 3 + ["linear", "linear_quantile"]
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert f"{how['metric']} {how['score']['test']:.4f}" in shown
     assert main(["train", "none", *arguments]) == 2
     assert "configuration is 'none'; expected one of california-3" in capsys.readouterr().err
 
