@@ -15,7 +15,7 @@ from jaxtyping import install_import_hook
 # numba compiles functions, not the wrappers that the hook would make of them.
 _folder = importlib.util.find_spec("dobrushin").submodule_search_locations
 install_import_hook(
-    [f"dobrushin.{module.name}" for module in pkgutil.iter_modules(_folder) if module.name != "_kernels"],
+    [f"dobrushin.{module.name}" for module in pkgutil.iter_modules(_folder) if not module.name.startswith("_")],
     "beartype.beartype",
 )
 

@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 
+import execute
+import site_cite
+import site_results
 from dobrushin import equality, results
+from dobrushin.points import MIME
 
 EXAMPLES = results.PAPER.parent / "examples"
-PAGES = {"book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"])}
+PAGES = {
+    "book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"]),
+    "book/results": (["results/results.js"], ["results/results.css"]),
+}
 """Page to its scripts and style sheets, under ``_static``."""
 
 
@@ -22,6 +29,33 @@ def add_to_page(app: Any, pagename: str, templatename: str, context: dict[str, A
         app.add_js_file(name, loading_method="defer")
     for name in styles:
         app.add_css_file(name)
+    if points := figure_points(pagename):
+        context["body"] += points
+        app.add_js_file("figures/points.js", loading_method="defer")
+        app.add_css_file("figures/points.css")
+
+
+def figure_points(pagename: str) -> str:
+    """The points of a chapter's figures, as scripts that the page carries for its own figures to read."""
+    copy = execute.EXECUTED / f"{Path(pagename).name}.ipynb"
+    if not pagename.startswith("notebooks/") or not copy.exists():
+        return ""
+    scripts = []
+    for cell in json.loads(copy.read_text(encoding="utf-8"))["cells"]:
+        name = cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
+        for output in cell.get("outputs", []):
+            points = output.get("data", {}).get(MIME)
+            if name and points:
+                data = json.dumps(points, ensure_ascii=False).replace("<", "\\u003c")
+                scripts.append(f'<script type="application/json" class="figure-points" data-figure="{name}">{data}</script>\n')
+    return "".join(scripts)
+
+
+def drop_points(notebook: dict[str, Any]) -> None:
+    """Take out the points of a notebook's figures, which are for the site's own script and no picture."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(MIME, None)
 
 
 def thousandths(row: np.ndarray) -> list[str]:
@@ -48,3 +82,5 @@ def write(outdir: Path) -> None:
     target = outdir / "_static" / "explorer" / "sentence.js"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(sentence_script(), encoding="utf-8")
+    site_results.write(outdir / "_static" / "results")
+    site_cite.write(outdir / "_static" / "cite")

@@ -14,49 +14,62 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from dobrushin._overlaps import SCALE, overlaps, padded, quantize
+
 __all__ = ["SCAN", "VALUES", "first_fault", "run", "scan_pairs", "tv_matrix", "values_of_pairs"]
 
 # Row sums and distances may be added in any order: `reassoc` lets the compiler use vector instructions, and the
 # error bound of `equality` holds for every order.
 _ANY_ORDER = {"reassoc", "nsz"}
 
-# One record a matrix.  Of each class of pairs: the largest TV, the second largest, and the (lexicographically
-# first) pair that has the largest; -inf and (-1, -1) where the class is empty.
+# One record a matrix.  Of each class of pairs: the largest TV, the second largest if it is nearly as large (else
+# -inf), and the (lexicographically first) pair that has the largest; -inf and (-1, -1) where the class is empty.
 SCAN = np.dtype(
     [
-        ("exact", np.bool_),  # the matrix lies on a grid on which sums of doubles are exact
         ("good", np.float64),
         ("good_second", np.float64),
         ("good_pair", np.int64, 2),
         ("other", np.float64),
         ("other_second", np.float64),
         ("other_pair", np.int64, 2),
-        ("surely_good", np.float64),  # largest TV over the pairs that stay good under rounding ...
-        ("surely_other", np.float64),  # ... that stay not good ...
-        ("unsure", np.float64),  # ... and over the rest
-        ("looseness", np.float64),  # min of deficit - TV/2
+        ("looseness", np.float64),  # min of deficit - TV/2, where no good pair has the largest TV; else +inf
         ("looseness_second", np.float64),
         ("loosest_pair", np.int64, 2),
+        ("fragile", np.bool_),
+        ("exact", np.bool_),  # the matrix lies on a grid on which sums of doubles are exact
     ]
 )
 
 VALUES = np.dtype([("kappa", np.float64), ("margin", np.float64), ("gap", np.float64), ("lazy_kappa", np.float64)])
 
 
+@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def _sum_and_range(x):
+    total, low, high = 0.0, x[0], x[0]
+    for k in range(x.shape[0]):
+        total += x[k]
+        low = x[k] if x[k] < low else low
+        high = x[k] if x[k] > high else high
+    return total, low, high
+
+
 @njit(nogil=True, cache=True)
-def first_fault(A, tolerance, substochastic):
-    """(matrix, row, column) of the first bad entry, column -1 for a bad row sum, (-1, -1, -1) if there is none."""
+def first_fault(A, tolerance, substochastic, out):
+    """Fill (row, column) of the first bad entry of each matrix: column -1 for a bad row sum, (-1, -1) for no fault."""
     n = A.shape[1]
     for b in range(A.shape[0]):
+        out[b, 0] = out[b, 1] = -1
         for i in range(n):
-            total = 0.0
+            total, low, high = _sum_and_range(A[b, i])
+            # A NaN may be lost in the comparisons of the range, but not in the sum.
+            if low >= 0.0 and high <= 1.0 and total <= 1.0 + tolerance and (substochastic or total >= 1.0 - tolerance):
+                continue
+            out[b, 0] = i
             for k in range(n):
                 if not (A[b, i, k] >= 0.0 and A[b, i, k] <= 1.0):  # also true for NaN
-                    return b, i, k
-                total += A[b, i, k]
-            if total > 1.0 + tolerance or (total < 1.0 - tolerance and not substochastic):
-                return b, i, -1
-    return -1, -1, -1
+                    out[b, 1] = k
+                    break
+            break
 
 
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
@@ -93,45 +106,145 @@ def _on_grid(M):
 
 
 @njit(nogil=True, cache=True)
-def scan_pairs(A, rounding, out):
+def _scratch(n):
+    """Buffers for one matrix at a time."""
+    rows, columns = padded(n)
+    common = np.empty((rows, rows), np.uint16)
+    return np.zeros((rows, columns), np.uint16), common, np.empty(n, np.int32), np.empty((n, n + 64), np.bool_)
+
+
+@njit(nogil=True, cache=True)
+def _goodness(M, good):
+    """good[i, j] for i < j: whether the pair is mutually self-dominant."""
+    n = M.shape[0]
+    diagonal = np.diag(M).copy()
+    for i in range(n):
+        for k in range(n):
+            good[i, k] = diagonal[k] >= M[i, k]
+    for first in range(0, n, 32):  # square by square, so that columns are read from the cache
+        for second in range(first, n, 32):
+            for i in range(first, min(n, first + 32)):
+                for j in range(max(i + 1, second), min(n, second + 32)):
+                    good[i, j] &= good[j, i]
+
+
+@njit(nogil=True, cache=True)
+def _largest_integers(common, sums, good, tops):
+    """Fill tops[i] with the largest integer distances of row i to later rows: of good pairs, of others; -1 for none."""
+    n = sums.shape[0]
+    for i in range(n):
+        own, best, best_other = sums[i], np.int32(-1), np.int32(-1)
+        for j in range(i + 1, n):
+            distance = np.int32(own + sums[j] - 2 * np.int32(common[i, j]))
+            best = max(best, distance if good[i, j] else np.int32(-1))
+            best_other = max(best_other, np.int32(-1) if good[i, j] else distance)
+        tops[i, 0], tops[i, 1] = best, best_other
+
+
+@njit(nogil=True, cache=True)
+def _best_pair(M, common, sums, good, kind, tops, column, error):
+    """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV.
+
+    Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
+    t is the largest, implies an integer distance above 2 SCALE t - n - 2 (see `_overlaps`; 6 error SCALE < 1).
+    """
+    n = M.shape[0]
+    row = np.argmax(tops[:, column])
+    best, second, p, q = -np.inf, -np.inf, -1, -1
+    if tops[row, column] < 0:
+        return best, second, p, q
+    needed = tops[row, column] - 2 * (n + 2)
+    for turn in range(2):  # the most promising row first, which raises what is needed; then all, in order
+        for i in range(row, row + 1) if turn == 0 else range(n):
+            if tops[i, column] < needed:
+                continue
+            for j in range(i + 1, n):
+                if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or good[i, j] != kind:
+                    continue
+                tv = 0.5 * _l1(M[i], M[j])
+                needed = max(needed, np.int64(np.floor(2 * SCALE * tv)) - (n + 2))
+                if turn == 0:
+                    continue
+                if tv > best:
+                    best, second, p, q = tv, best, i, j
+                elif tv > second:
+                    second = tv
+    return best, second, p, q
+
+
+@njit(nogil=True, cache=True)
+def _looseness(M, i, j, tv):
+    return 0.5 * (max(M[j, i] - M[i, i], 0.0) + max(M[i, j] - M[j, j], 0.0)) - 0.5 * tv
+
+
+@njit(nogil=True, cache=True)
+def _loosest_pair(M, common, sums, tops, known, error):
+    """(looseness, second, i, j) of the smallest deficit - TV/2 of all pairs; `known` is an upper bound of it."""
+    n = M.shape[0]
+    best, second, p, q = np.inf, np.inf, -1, -1
+    bound = known
+    needed = np.int64(np.floor(-4 * SCALE * bound)) - (n + 2)  # deficits are not negative
+    for i in range(n):
+        if max(tops[i, 0], tops[i, 1]) < needed:
+            continue
+        for j in range(i + 1, n):
+            distance = np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j]))
+            if distance < needed or _looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) > bound:
+                continue
+            value = _looseness(M, i, j, 0.5 * _l1(M[i], M[j]))
+            bound = min(bound, value)
+            if value < best:
+                best, second, p, q = value, best, i, j
+            elif value < second:
+                second = value
+    return best, second, p, q
+
+
+@njit(nogil=True, cache=True)
+def _fragile(M, common, sums, tops, top, holds, rounding, slack):
+    """Whether a pair that is not surely of the class that has the largest TV comes within `slack` of it."""
+    n = M.shape[0]
+    needed = np.int64(np.floor(2 * SCALE * (top - slack))) - (n + 2)
+    low, high = 1.0 - rounding, 1.0 + rounding
+    for i in range(n):
+        if max(tops[i, 0], tops[i, 1]) < needed:
+            continue
+        for j in range(i + 1, n):
+            if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed:
+                continue
+            a_ii, a_ji, a_jj, a_ij = M[i, i], M[j, i], M[j, j], M[i, j]
+            if holds:
+                sure = a_ii * low >= a_ji * high and a_jj * low >= a_ij * high
+            else:
+                sure = a_ii * high < a_ji * low or a_jj * high < a_ij * low
+            if not sure and 0.5 * _l1(M[i], M[j]) + slack >= top:
+                return True
+    return False
+
+
+@njit(nogil=True, cache=True)
+def scan_pairs(A, rounding, slack, error, out):
     """Fill one SCAN record a matrix: the best pairs of each class by floating-point TV."""
     n = A.shape[1]
+    q, common, sums, good = _scratch(n)
+    tops = np.empty((n, 2), np.int32)
     for b in range(A.shape[0]):
-        M = A[b]
-        good = good_second = other = other_second = surely_good = surely_other = unsure = -np.inf
-        loose = loose_second = np.inf
-        gi = gj = oi = oj = li = lj = -1
-        for i in range(n):
-            for j in range(i + 1, n):
-                tv = 0.5 * _l1(M[i], M[j])
-                a_ii, a_ji, a_jj, a_ij = M[i, i], M[j, i], M[j, j], M[i, j]
-                if a_ii >= a_ji and a_jj >= a_ij:
-                    if tv > good:
-                        good_second, good, gi, gj = good, tv, i, j
-                    elif tv > good_second:
-                        good_second = tv
-                elif tv > other:
-                    other_second, other, oi, oj = other, tv, i, j
-                elif tv > other_second:
-                    other_second = tv
-                low, high = 1.0 - rounding, 1.0 + rounding
-                if a_ii * low >= a_ji * high and a_jj * low >= a_ij * high:
-                    surely_good = max(surely_good, tv)
-                elif a_ii * high < a_ji * low or a_jj * high < a_ij * low:
-                    surely_other = max(surely_other, tv)
-                else:
-                    unsure = max(unsure, tv)
-                g = 0.5 * (max(a_ji - a_ii, 0.0) + max(a_ij - a_jj, 0.0)) - 0.5 * tv
-                if g < loose:
-                    loose_second, loose, li, lj = loose, g, i, j
-                elif g < loose_second:
-                    loose_second = g
-        r = out[b]
+        M, r = A[b], out[b]
+        quantize(M, q, sums)
+        overlaps(q, common)
+        _goodness(M, good)
+        _largest_integers(common, sums, good, tops)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0, error)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1, error)
+        holds = r.good >= r.other
+        r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
+        if not holds:
+            known = min(-0.5 * r.good, _looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
+            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(
+                M, common, sums, tops, known, error
+            )
+        r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
         r.exact = _on_grid(M)
-        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = good, good_second, gi, gj
-        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = other, other_second, oi, oj
-        r.surely_good, r.surely_other, r.unsure = surely_good, surely_other, unsure
-        r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = loose, loose_second, li, lj
 
 
 @njit(nogil=True, cache=True)

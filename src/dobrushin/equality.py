@@ -92,12 +92,14 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     batch_shape, n = matrices.shape[:-2], matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
 
+    error = tv_error(n)
+    # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
+    slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
     scan = np.zeros(len(flat), dtype=_kernels.SCAN)
-    _kernels.run(_kernels.scan_pairs, flat, float(rounding), out=scan)
+    _kernels.run(_kernels.scan_pairs, flat, float(rounding), slack, error, out=scan)
     values = np.zeros(len(flat), dtype=_kernels.VALUES)
     _kernels.run(_kernels.values_of_pairs, flat, scan, out=values)
 
-    error = tv_error(n)
     holds = scan["good"] >= scan["other"]
     pair = np.where(holds[:, None], scan["good_pair"], scan["other_pair"])
     for b in np.flatnonzero(_undecided(scan, holds, error)):
@@ -106,12 +108,7 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         for name in _kernels.VALUES.names or ():
             values[name][b] = getattr(exact, name)
 
-    # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
-    slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
-    surely_holds = scan["surely_good"] >= np.maximum(scan["surely_other"], scan["unsure"]) + slack
-    surely_fails = scan["surely_other"] > np.maximum(scan["surely_good"], scan["unsure"]) + slack
-    fragile = ~(surely_holds | surely_fails)
-
+    fragile = scan["fragile"].copy()
     if not batch_shape:
         v = values[0]
         return Equality(

@@ -20,6 +20,7 @@ from matplotlib.ticker import NullFormatter, NullLocator, PercentFormatter
 
 from dobrushin.compare import baseline_shares, paper, share_by_layer
 from dobrushin.equality import equality
+from dobrushin.points import show_points_in_notebooks, tell_shares
 from dobrushin.random import gaussian_share
 from dobrushin.rollout import layer_bound, rollout
 
@@ -50,10 +51,11 @@ def use_style() -> None:
     }
     from IPython.core.getipython import get_ipython
 
-    if get_ipython() is not None:
+    if (shell := get_ipython()) is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
         set_matplotlib_formats("svg", metadata={"Date": None})  # type: ignore[no-untyped-call]
+        show_points_in_notebooks(shell)
 
 
 def finished(figure: Figure) -> Figure:
@@ -167,6 +169,8 @@ def baseline(table: pd.DataFrame) -> Figure:
             axes.errorbar(
                 one["n"], one["share"], yerr=errors, label=name, color=colour, marker=mark, ms=4.5, ls="", capsize=2, lw=1
             )
+            rows = one.assign(total=one["draws"])
+            tell_shares(axes, one["n"], rows, [f"N = {n}" for n in one["n"]], label=name, color=colour, marker=mark, ls="")
         axes.set(xscale="log", xlabel="number of tokens $N$")
         axes.set_xticks([2, 4, 8, 16, 32, 64, 128, 256], labels=["2", "4", "8", "16", "32", "64", "128", "256"])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -192,6 +196,8 @@ def layers(results: dict[str, pd.DataFrame]) -> Figure:
                 one["layer"] + 0.06 * (place - 1), one["share"], yerr=errors, label=name, color=colour, marker=mark, ms=5,
                 lw=1.5, capsize=2,
             )  # fmt: skip
+            x = one["layer"] + 0.06 * (place - 1)
+            tell_shares(axes, x, one, [f"layer {k}" for k in one["layer"]], label=name, color=colour, marker=mark)
         axes.axhline(0.25, color="black", lw=0.8, ls=":")
         axes.set(title=title, xlabel="layer", ylim=(0, 1.03))
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -14,9 +14,10 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator, NullFormatter, NullLocator, PercentFormatter
 
-from dobrushin.compare import share_by_layer, shares_by_size
+from dobrushin.compare import percent, share_by_layer, shares_by_size
 from dobrushin.figures import BLUE, GREEN, GREY, ORANGE, RED, finished
 from dobrushin.models import REGISTRY
+from dobrushin.points import tell, tell_shares
 from dobrushin.results import Measurement
 from dobrushin.tables import averages
 
@@ -52,6 +53,8 @@ def relative_depth(measured: list[Measurement]) -> Figure:
                 shares["layer"] / shares["layer"].max(), shares["share"], yerr=errors, label=one.label, ms=5, lw=1.4,
                 capsize=2, **look(one),
             )  # fmt: skip
+            layers = [f"layer {k}" for k in shares["layer"]]
+            tell_shares(axes, shares["layer"] / shares["layer"].max(), shares, layers, label=one.label, **look(one))
         axes.axhline(0.25, color="black", lw=0.8, ls=":")
         axes.set(title=title, ylabel="share of inputs", ylim=(0, 1.04), xlim=(0, 1.03))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -75,6 +78,10 @@ def doeblin(measured: list[Measurement], scope: str = "averaged") -> Figure:
         axes.plot(rows["layer"], rows["columnwise"], marker="^", ms=4, color=GREEN, label=r"columnwise $1-\sum_k\min_i A_{ik}$")
         axes.plot(rows["layer"], rows["kappa"], marker="o", ms=4, color=BLUE, label=r"$\kappa$")
         axes.fill_between(rows["layer"], rows["kappa"], rows["entrywise"], color=GREY, alpha=0.2, lw=0)
+        bounds = (("entrywise bound", "entrywise", ORANGE, "s"), ("columnwise bound", "columnwise", GREEN, "^"))
+        for name, column, colour, mark in (*bounds, ("κ", "kappa", BLUE, "o")):
+            words = [f"{one.label}, layer {k}: {name} {x:.4f}" for k, x in zip(rows["layer"], rows[column], strict=True)]
+            tell(axes, rows["layer"], rows[column], words, label=name, color=colour, marker=mark)
         axes.set(xlabel="layer", ylim=(0, 1.04))
         axes.set_title(one.label, fontsize=9)
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -112,6 +119,8 @@ def carriers(measured: list[Measurement]) -> Figure:
             of_kind = rows[kind == name]
             if len(of_kind):
                 seen[name] = axes.scatter(of_kind["layer"], of_kind["score"], color=colour, marker=mark, s=32, zorder=2)
+                words = [f"{one.label}, layer {row.layer}: {row.role}, Δ = {row.score:.3g}" for row in of_kind.itertuples()]
+                tell(axes, of_kind["layer"], of_kind["score"], words, label=name, color=colour, marker=mark, ls="")
         axes.set(xlabel="layer", yscale="log")
         axes.set_title(one.label, fontsize=9)
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -139,6 +148,10 @@ def sizes(measured: list[Measurement]) -> Figure:
         label = rows["measurement"].iloc[0].label
         errors = np.array([rows["share"] - rows["low"], rows["high"] - rows["share"]])
         share.errorbar(rows["n"], rows["share"], yerr=errors, label=label, capsize=2, ms=5, **drawn)
+        places = [f"N = {n}" for n in rows["n"]]
+        tell_shares(share, rows["n"], rows, places, label=label, **drawn)
+        words = [f"{label}, {place}: {percent(x)}" for place, x in zip(places, rows["relative gap"], strict=True)]
+        tell(gap, rows["n"], rows["relative gap"], words, label=label, **drawn)
         gap.plot(rows["n"], rows["relative gap"], label=label, ms=5, **drawn)
     ticks = sorted(table["n"].unique())
     for axes in (share, gap):
