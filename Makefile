@@ -8,10 +8,11 @@ READY := $(VENV)/ready
 PARAMETERS ?=
 TESTS ?=
 
-.PHONY: help book test lab proof clean execute
+.PHONY: help book pdf test lab proof clean execute
 
 help:
 	@echo "make book    execute the notebooks and build the website in _build/html"
+	@echo "make pdf     the book as one PDF, _build/dobrushin.pdf (needs Chromium)"
 	@echo "make test    the same, then style, types and the whole test suite"
 	@echo "make lab     open the notebooks in JupyterLab"
 	@echo "make proof   check the formal proof (needs Coq and MathComp, installs them where apt-get is there)"
@@ -35,11 +36,14 @@ book: execute
 	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet
 	@echo "the book is at file://$(CURDIR)/_build/html/index.html"
 
+pdf: execute
+	@$(BIN)/python tools/pdf.py
+
 test: book
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/nbstripout --verify --keep-id notebooks/*.ipynb
 	$(BIN)/python -m pytest -n 2 $(TESTS)
 
 lab: $(READY)

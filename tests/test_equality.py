@@ -54,8 +54,8 @@ def test_every_number_agrees_with_exact_rationals(A):
 
 
 def test_distances_just_above_one_are_told_apart():
-    # Rows 0 and 1 are good at L1 distance 2; rows 2 and 3 are not, at distance 2 + 2^-52, which is no double.
-    A = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1.0], [0, ULP, 1.0, 0]])
+    # Rows 0 and 1 are good at L1 distance 2; rows 0 and 3 are not, at distance 2 + 2^-52, which is no double.
+    A = np.array([[0.5, 0, 0, 0.5], [0, 1.0, 0, 0], [0, 0, 0, 1.0], [0, ULP, 1.0, 0]])
     assert not equality(A).holds
     assert_exact(A, equality(A))
 

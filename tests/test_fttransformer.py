@@ -125,9 +125,9 @@ def test_hooks_are_removed_and_bad_requests_named():
     with pytest.raises(ValueError, match="training mode"), catching_blocks(module.train(), print):
         pass
     with pytest.raises(ValueError, match="at least 2 of each"):
-        FTTransformer(1, blocks=3, width=8, attention_dropout=0, ffn_dropout=0)
+        FTTransformer(1, blocks=3, width=8, attention_dropout=0.0, ffn_dropout=0.0)
     with pytest.raises(ValueError, match="width 10 with 4 heads"):
-        FTTransformer(3, blocks=3, width=10, heads=4, attention_dropout=0, ffn_dropout=0)
+        FTTransformer(3, blocks=3, width=10, heads=4, attention_dropout=0.0, ffn_dropout=0.0)
 
 
 def test_float32_attention_is_as_near_to_float64_as_the_verdicts_assume():

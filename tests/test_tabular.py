@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from dobrushin import equality, restrict, results, tabular, tabular_data
+from dobrushin import equality, restrict, results, tabular, tabular_data, tabular_results
 from dobrushin.cli import main
 from dobrushin.fttransformer import catching_blocks
-from dobrushin.tabular import CONFIGS, Config, Run, build, counts, judge, predict, score, train
+from dobrushin.tabular import CONFIGS, Config, build, counts, judge, predict, score, train
 
 TINY = Config("tiny", "Tiny", "small", 3, width=8, heads=2, batch_size=32, learning_rate=3e-2, patience=1)
 
@@ -55,6 +55,9 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(prepared, whole):
     return train(TINY, 0, prepared, whole, progress=False)
+
+
+START = tabular._start(TINY, 0, tabular_data.prepare(small(), 0))
 
 
 def same(a, b):
@@ -102,7 +105,7 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_bits(finished, prepared,
     assert (resumed.history, resumed.trace) == (finished.history, finished.trace)
     loaded = train(TINY, 0, prepared, tmp_path, progress=False)  # finished: nothing left to do
     assert same(loaded.module.state_dict(), finished.module.state_dict())
-    a, b = (tabular.result(run, started="", command="")[0] for run in (loaded, finished))
+    a, b = (tabular_results.result(run, started="", command="")[0] for run in (loaded, finished))
     pd.testing.assert_frame_equal(a, b, check_exact=True)
 
 
@@ -161,11 +164,11 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(finished, prepar
 @given(
     st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.4]), min_size=1, max_size=30), st.sampled_from(["regression", "classification"])
 )
-def test_early_stopping_is_the_authors_rule(validation, task):
+def test_early_stopping_is_the_authors_rule(prepared, validation, task):
     """Their tracker fails once more than `patience` updates in a row are not better than the best."""
     best, bad, best_epoch = -np.inf, 0, 0
-    table = dataclasses.replace(small(), task=task)
-    run = Run(TINY, 0, tabular_data.Prepared(table, {}, {}, 1.0), None, None, {}, [], [])  # type: ignore[arg-type]
+    table = dataclasses.replace(prepared.table, task=task)
+    run = dataclasses.replace(START, prepared=dataclasses.replace(prepared, table=table), history=[])
     for epoch, value in enumerate(validation, start=1):
         goodness = -value if task == "regression" else value
         best, bad, best_epoch = (goodness, 0, epoch) if goodness > best else (best, bad + 1, best_epoch)
@@ -180,7 +183,7 @@ def test_the_best_epochs_weights_are_kept_and_scored_once(finished, prepared):
     assert finished.epoch == finished.best_epoch + TINY.patience + 1
     y, outputs = prepared.y["test"], predict(finished.module, prepared.X["test"])
     expected = np.sqrt(np.mean([(float(a) - float(b)) ** 2 for a, b in zip(outputs, y, strict=True)])) * prepared.unit
-    _, how = tabular.result(finished, started="", command="")
+    _, how = tabular_results.result(finished, started="", command="")
     assert how["score"]["test"] == pytest.approx(expected, rel=1e-12)
     labels = tabular_data.Prepared(small("classification"), {}, {"test": np.array([0, 1, 1, 0], dtype=np.float32)}, 1.0)
     assert score(labels, "test", np.array([-1, 2, -0.5, 0.5], dtype=np.float32)) == 0.5
@@ -226,7 +229,7 @@ def test_counts_and_training_table_add_up(finished, prepared):
     failing = verdicts[(verdicts.scope == "content") & (verdicts.layer == 2) & ~verdicts.holds]
     row = total[(total.scope == "content") & (total.layer == 2)].iloc[0]
     assert np.isnan(row["median_gap"]) if failing.empty else row["median_gap"] == failing["gap"].median()
-    learned = tabular.training_table(finished)
+    learned = tabular_results.training_table(finished)
     assert set(learned["quantity"]) == {"loss", "validation", "content", "all", "head", "averaged"}
     assert list(learned.loc[learned.quantity == "validation", "value"]) == [h["validation"] for h in finished.history]
     untrained = learned[(learned.epoch == 0) & (learned.quantity == "content")]
@@ -278,6 +281,6 @@ def test_the_command_trains_measures_and_writes(task, tmp_path, monkeypatch, cap
 )
 def test_the_first_epoch_on_california_and_the_baselines():
     prepared = tabular_data.prepare(tabular_data.load("california"), 0)
-    scores = tabular.baselines(prepared, seeds=(0,)).set_index("model")["score"]
+    scores = tabular_results.baselines(prepared, seeds=(0,)).set_index("model")["score"]
     assert scores["boosting"] == pytest.approx(0.463, abs=0.002)  # the paper's 0.463
     assert scores["linear_quantile"] == pytest.approx(0.731, abs=0.001)  # the paper's 0.731

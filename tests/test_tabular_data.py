@@ -156,7 +156,7 @@ def test_the_target_is_standardised_only_where_it_is_a_number(rng):
     assert prepared.unit == pytest.approx(y[::2].std(), rel=1e-6)
     labels = (y > 5).astype(np.float32)
     assert np.array_equal(prepare(small(X, labels, "classification"), 0).y["test"], labels[3::4])
-    assert (prepare(small(X, y), 0, noise=0).X["train"] != prepare(small(X, y), 0).X["train"]).any()
+    assert (prepare(small(X, y), 0, noise=0.0).X["train"] != prepare(small(X, y), 0).X["train"]).any()
     X[3, 1] = np.nan
     with pytest.raises(ValueError, match="test features of Small hold NaN"):
         prepare(small(X, y), 0)

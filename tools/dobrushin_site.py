@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,22 @@ from typing import Any
 from sphinx.util import logging
 
 import execute
+import site_assets
+import site_cite
+import site_results
 from dobrushin import results
 
 MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
+FONT_SCRIPT = re.compile(r'<script defer src="[^"]*/fontawesome\.js[^"]*"></script>')
+"""Half a megabyte that draws the icons a second time: the style sheet has them as a font."""
+FIRST_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">
+<meta http-equiv="refresh" content="0; url={page}"></head>
+<body><main><h1><a href="{page}">{title}</a></h1></main></body>
+</html>
+"""
+"""What stands at the root of the site: the way to its first page."""
 logger = logging.getLogger(__name__)
 
 
@@ -32,20 +46,44 @@ def read_executed(app: Any, docname: str, source: list[str]) -> None:
     if why := execute.fault(copy):
         logger.warning(why, location=docname)
     else:
-        source[0] = copy.read_text(encoding="utf-8")
+        document = json.loads(copy.read_text(encoding="utf-8"))
+        site_assets.drop_points(document)
+        document["cells"].append(_run_this(path.stem, document["metadata"]["dobrushin"]))
+        source[0] = json.dumps(document)
+
+
+def _run_this(name: str, how: dict[str, Any]) -> dict[str, Any]:
+    """The box that ends a chapter: how to run it, and what that cost when the page was made."""
+    memory = f" and {how['memory_mb'] / 1000:.1f} GB of memory" if "memory_mb" in how else ""
+    text = f"""```{{admonition}} Run this chapter
+:class: note run-this
+
+`make lab` opens it in JupyterLab. From the shell:
+
+    .venv/bin/papermill notebooks/{name}.ipynb {name}.ipynb --cwd notebooks --kernel python3
+
+It took {how["seconds"]:.0f} s{memory} when this page was made ({how["machine"]["processor"]}, one thread).
+{{doc}}`../book/rerun` says how to get there.
+```"""
+    return {"cell_type": "markdown", "id": "run-this-chapter", "metadata": {}, "source": text}
 
 
 def read_provenance(app: Any, docname: str, source: list[str]) -> None:
-    """Fill the provenance page."""
+    """Fill the pages that say where numbers come from."""
     if docname == "book/provenance":
-        source[0] = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results())
+        filled = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results(results.RESULTS))
+        source[0] = filled.replace("{{ examples }}", _results(site_assets.EXAMPLES))
+    if docname == "book/results":
+        source[0] = site_results.page(source[0])
+    if docname == "book/cite":
+        source[0] = site_cite.page(source[0])
 
 
 def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Pages to read again whatever their own files say: the provenance page, and notebooks whose copy is not valid."""
+    """Pages to read again whatever their own files say: provenance, results, citations, and notebooks whose copy is not valid."""
     found = {name for name in env.found_docs if name.startswith("notebooks/")}
     invalid = [name for name in found if execute.fault(execute.EXECUTED / f"{Path(name).name}.ipynb")]
-    return [*invalid, *(name for name in ("book/provenance",) if name in env.found_docs)]
+    return [*invalid, *(name for name in ("book/provenance", "book/results", "book/cite") if name in env.found_docs)]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -64,12 +102,12 @@ def _runs() -> str:
         return "No notebook has been executed."
     rows = [
         [
-            f"[{name}](../notebooks/{name}.ipynb)", f"{how['started']}", f"{how['seconds']} s",
+            f"[{name}](../notebooks/{name}.ipynb)", f"{how['started']}", f"{how['seconds']} s", f"{how.get('memory_mb', '–')} MB",
             ", ".join(f"`{k}={v}`" for k, v in how["parameters"].items()) or "–", _short(how["commit"]), f"`{how['key'][:12]}`",
         ]
         for name, how in records.items()
     ]  # fmt: skip
-    text = _table(["Notebook", "Started (UTC)", "Time", "Parameters", "Commit", "Cache key"], rows)
+    text = _table(["Notebook", "Started (UTC)", "Time", "Memory", "Parameters", "Commit", "Cache key"], rows)
     for title, part in (("Versions", "versions"), ("Machine", "machine")):
         different = {json.dumps(how[part]): how[part] for how in records.values()}
         for values in different.values():
@@ -78,14 +116,15 @@ def _runs() -> str:
     return text
 
 
-def _results() -> str:
-    """One row for every committed result."""
+def _results(folder: Path) -> str:
+    """One row for every committed result in the folder."""
     rows = []
-    for path in sorted(results.RESULTS.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         how = json.loads(path.read_text(encoding="utf-8"))
+        file = f"{{download}}`{path.stem} <../data/{folder.name}/{how['table']['file']}>`"
         rows.append(
             [
-                f"{{download}}`{path.stem} <../data/results/{how['table']['file']}>`", f"`{how['command']}`",
+                f'<span id="result-{path.stem}"></span>{file}', f"`{how['command']}`",
                 how["started"], _short(how["commit"]), f"{how['table']['rows']:,}", f"`{how['table']['sha256'][:12]}`",
             ]
         )  # fmt: skip
@@ -95,7 +134,9 @@ def _results() -> str:
 def drop_scripts(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Leave sphinx-thebe out: live cells need a server elsewhere, and its script fails on pages without them."""
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context.get(kind, []) if "thebe" not in str(getattr(file, "filename", file))]
+        context[kind] = [
+            file for file in context.get(kind, []) if "thebe" not in f"{file} {getattr(file, 'attributes', '')}".lower()
+        ]
 
 
 def copy_mathjax(app: Any, failure: Exception | None) -> None:
@@ -113,11 +154,34 @@ def copy_mathjax(app: Any, failure: Exception | None) -> None:
             shutil.copy2(source / name, to)
 
 
+def mend_pages(app: Any, failure: Exception | None) -> None:
+    """Take out of the finished pages what the theme does wrong and no setting changes."""
+    if failure or app.builder.name != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        mended = FONT_SCRIPT.sub("", text).replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+        if mended != text:
+            page.write_text(mended, encoding="utf-8")
+    (Path(app.outdir) / "index.html").write_text(
+        FIRST_PAGE.format(title=app.config.html_title, page="book/index.html"), encoding="utf-8"
+    )
+
+
+def write_data(app: Any, failure: Exception | None) -> None:
+    """Write the scripts that hold data into the finished site."""
+    if not failure and app.builder.format == "html":
+        site_assets.write(Path(app.outdir))
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register the extension."""
     app.connect("source-read", read_executed)
     app.connect("source-read", read_provenance)
     app.connect("env-get-outdated", outdated)
     app.connect("html-page-context", drop_scripts, priority=900)
+    app.connect("html-page-context", site_assets.add_to_page)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", write_data)
+    app.connect("build-finished", mend_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

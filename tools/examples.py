@@ -1,6 +1,6 @@
 """Make the site's small examples again: attention of a named model on freely usable inputs, into ``data/examples``.
 
-    python tools/examples.py
+python tools/examples.py
 """
 
 from __future__ import annotations

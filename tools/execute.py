@@ -102,15 +102,16 @@ def execute(notebook: Path, parameters: dict[str, Any]) -> str | None:
             command += ["-f", str(chosen)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         started, key_before = results.now(), key(notebook, parameters)
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if run.returncode:
-            return (run.stdout + run.stderr)[-3000:]
+        status, memory, log = _run(command, environment, Path(folder) / "log")
+        if status:
+            return log[-3000:]
         document = json.loads(unfinished.read_text(encoding="utf-8"))
         document["metadata"]["dobrushin"] = {
             "key": key_before,
             "parameters": parameters,
             "started": started,
             "seconds": round(document["metadata"]["papermill"]["duration"], 1),
+            "memory_mb": memory,
             "commit": results.git_commit(),
             "versions": results.versions(),
             "machine": results.machine(),
@@ -118,6 +119,16 @@ def execute(notebook: Path, parameters: dict[str, Any]) -> str | None:
         unfinished.write_text(json.dumps(document, indent=1))
         unfinished.replace(EXECUTED / notebook.name)
     return None
+
+
+def _run(command: list[str], environment: dict[str, str], log: Path) -> tuple[int, int, str]:
+    """Run a command; its exit status, the memory of its largest process in MB, and what it printed."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+    return process.returncode, round(usage.ru_maxrss * unit / 1e6), log.read_text(errors="replace")
 
 
 def _given(text: str) -> tuple[str, Any]:

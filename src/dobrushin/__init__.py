@@ -10,6 +10,7 @@ from dobrushin.bounds import Doeblin, doeblin, leave_one_out
 from dobrushin.coefficient import coefficient, pairwise_tv
 from dobrushin.equality import Equality, equality
 from dobrushin.random import LAWS, baseline, random_stochastic, wilson_interval
+from dobrushin.robustness import radius, row_distance
 from dobrushin.rollout import layer_bound, rollout
 from dobrushin.stochastic import check_stochastic, lazy, restrict
 
@@ -26,8 +27,10 @@ __all__ = [
     "lazy",
     "leave_one_out",
     "pairwise_tv",
+    "radius",
     "random_stochastic",
     "restrict",
     "rollout",
+    "row_distance",
     "wilson_interval",
 ]

@@ -13,7 +13,7 @@ class Site(NamedTuple):
     """Where attention appears while a model runs."""
 
     module: Any
-    index: int | None
+    place: int | None
     """Of the attention in the module's output; None where the output itself is the attention."""
     pass_on: bool
     """Whether the attention stays in the output; else it is dropped there, so that the model cannot collect it."""
@@ -46,7 +46,7 @@ def catching_attention(module: Any, consume: Callable[[int, Any], None], *, toke
     def hook(site: Site) -> Callable[[Any, Any, Any], Any]:
         def caught(_module: Any, _arguments: Any, output: Any) -> Any:
             number = len(reached) % layers + 1
-            attention = output if site.index is None else _pick(output, site.index)
+            attention = output if site.place is None else _pick(output, site.place)
             if attention is None:
                 raise RuntimeError(f"layer {number} gave no attention matrix; expected it as the second output")
             _check(number, attention, tokens)

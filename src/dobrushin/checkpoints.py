@@ -183,17 +183,17 @@ def _quiet() -> Iterator[None]:
     """Without progress bars and advice: what matters is checked here and raised."""
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(level)  # type: ignore[no-untyped-call]
+        logging.set_verbosity(level)
         if bars:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            logging.enable_progress_bar()
 
 
 def _initialised(make: Callable[[], Any], seed: int) -> Any:
@@ -395,7 +395,9 @@ def _with_processor(model: Model, folder: Path | None, size: int | None) -> Mode
         changes["size"] = {"shortest_edge": round(edge * size / given)} if edge else {"height": size, "width": size}
         if crops:
             changes["crop_size"] = {"height": size, "width": size}
-    pixels = int(size or given)
+    if not (size or given):
+        raise ValueError(f"the image processor of {model.spec.title} names no size; expected one, or ask for a size")
+    pixels = int(size or given or 0)
 
     def preprocess(image: Any) -> Any:
         tensor = processor(images=image, return_tensors="pt", **changes)["pixel_values"][0]

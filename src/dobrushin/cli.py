@@ -28,6 +28,17 @@ def _positive(text: str) -> int:
     return value
 
 
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{value} is not a seed; expected a number from 0 to 2^32 - 1")
+    return value
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(map(_seed, text.split(","))))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dobrushin", description="Measure how often attention satisfies the equality condition."
@@ -89,11 +100,22 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
         help="california-3, california-6, california-6-default, higgs-3, higgs-3-partial; or the baselines of a table: "
         "california-baselines, higgs-baselines, higgs-partial-baselines",
     )  # fmt: skip
-    training.add_argument("--seed", type=int, default=0)
-    training.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
-    training.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER")
+    training.add_argument("--seed", type=_seed, default=0)
     training.add_argument("--restart", action="store_true", help="forget an earlier checkpoint of this run")
     training.set_defaults(run=_train)
+
+    study = commands.add_parser(
+        "variants", parents=[output], help="measure trained FT-Transformers in other ways",
+        description="Measure trained FT-Transformers under every reading that the paper leaves open.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    study.add_argument("config", metavar="CONFIG", help="as for train")
+    study.add_argument("--seeds", type=_seeds, default=(0, 1, 2), help="of networks that were trained, by commas")
+    study.set_defaults(run=_variants)
+
+    for command in (training, study):
+        command.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
+        command.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER")
 
 
 def _command(*words: object) -> str:
@@ -204,27 +226,59 @@ def _baseline(options: argparse.Namespace) -> Path:
 
 
 def _train(options: argparse.Namespace) -> Path:
-    from dobrushin import tabular, tabular_data
+    from dobrushin import tabular, tabular_data, tabular_results
 
     started = results.now()
     table_name = options.config.removesuffix("-baselines")
     if table_name != options.config and table_name in tabular_data.TABLES:
         prepared = tabular_data.prepare(tabular_data.load(table_name, options.data), options.seed)
-        scores, how = tabular.baselines(prepared), tabular.baselines_provenance(prepared, options.seed)
+        scores, how = tabular_results.baselines(prepared), tabular_results.baselines_provenance(prepared, options.seed)
         how |= {"command": _command("train", options.config, "--seed", options.seed), "started": started}
         return results.write(scores, how, f"ftt_{options.config}", options.output)
-    if options.config not in tabular.CONFIGS:
-        raise ValueError(f"configuration is {options.config!r}; expected one of {', '.join(tabular.CONFIGS)}, or TABLE-baselines")
-    config = tabular.CONFIGS[options.config]
+    config = _training_config(options.config, " or TABLE-baselines")
     prepared = tabular_data.prepare(tabular_data.load(config.table, options.data), options.seed)
     run = tabular.train(config, options.seed, prepared, options.checkpoints, restart=options.restart)
     command = _command("train", config.name, "--seed", options.seed)
     name = f"ftt_{config.name}_seed{options.seed}"
-    learned = tabular.training_provenance(run, started=started, command=command)
-    results.write(tabular.training_table(run), learned, f"{name}_training", options.output)
-    table, how = tabular.result(run, started=started, command=command)
+    learned = tabular_results.training_provenance(run, started=started, command=command)
+    results.write(tabular_results.training_table(run), learned, f"{name}_training", options.output)
+    table, how = tabular_results.result(run, started=started, command=command)
     print(pd.DataFrame(how["counts"]).groupby("scope")[["matrices", "holds"]].sum().to_string(), file=sys.stderr)
     return results.write(table, how, name, options.output)
+
+
+def _variants(options: argparse.Namespace) -> Path:
+    from dobrushin import tabular, tabular_data, tabular_results, tabular_variants
+
+    started, config = results.now(), _training_config(options.config)
+    paths = {seed: tabular.checkpoint_path(options.checkpoints, config, seed) for seed in options.seeds}
+    for seed, path in paths.items():
+        if not path.exists() or not tabular.is_finished(path):
+            raise ValueError(f"{path} holds no finished run; train first: {_command('train', config.name, '--seed', seed)}")
+    table = tabular_data.load(config.table, options.data)
+    parts, looks, networks = [], [], []
+    for seed in options.seeds:
+        prepared = tabular_data.prepare(table, seed)
+        run = tabular.train(config, seed, prepared, options.checkpoints)
+        parts.append(tabular_variants.study(run).assign(seed=seed))
+        looks.append(tabular_variants.matrices(run).assign(seed=seed))
+        networks.append(tabular_results.describe(run))
+    how: dict[str, Any] = {
+        "command": _command("variants", config.name, "--seeds", ",".join(map(str, options.seeds))),
+        "networks": networks, "device": "cpu", "started": started,
+    }  # fmt: skip
+    shown = pd.concat(looks, ignore_index=True)
+    results.write(shown, {"kind": "tabular-matrices", **how}, f"ftt_{config.name}_matrices", options.output)
+    how |= {"kind": "tabular-variants", "variants": tabular_variants.TITLES}
+    return results.write(pd.concat(parts, ignore_index=True), how, f"ftt_{config.name}_variants", options.output)
+
+
+def _training_config(name: str, more: str = "") -> Any:
+    from dobrushin.tabular import CONFIGS
+
+    if name not in CONFIGS:
+        raise ValueError(f"configuration is {name!r}; expected one of {', '.join(CONFIGS)}{more}")
+    return CONFIGS[name]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

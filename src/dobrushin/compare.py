@@ -12,18 +12,32 @@ contradicts the paper.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from dobrushin import results
 from dobrushin.models import REGISTRY
 from dobrushin.random import wilson_interval
+from dobrushin.results import Measurement
+from dobrushin.tables import carriers, failing_by_layer, relative_gap
 
-__all__ = ["baseline_shares", "compare_baseline", "compare_shares", "count_text", "paper", "percent", "share_by_layer"]
+__all__ = [
+    "baseline_shares",
+    "compare_baseline",
+    "compare_carriers",
+    "compare_failing",
+    "compare_shares",
+    "count_text",
+    "paper",
+    "percent",
+    "share_by_layer",
+    "shares_by_size",
+    "shares_by_training",
+]
 
 SCOPE_TITLES = {"content": "Content tokens", "all": "All tokens", "head": "Heads", "averaged": "Averaged"}
 """The paper's columns: scope to title."""
+
+_TRAINING_SCOPES = {"content": "content tokens", "all": "all tokens", "head": "heads"}
 
 MEASURED_SIZES = (8, 256)
 """Smallest and largest number of content tokens of the paper's models: where its baseline applies."""
@@ -84,12 +98,12 @@ def compare_baseline(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def compare_shares(training: str, measured: dict[str, tuple[pd.DataFrame, dict[str, Any]]]) -> pd.DataFrame:
+def compare_shares(training: str, measured: list[Measurement]) -> pd.DataFrame:
     """Table 1 of the paper for one kind of training, and what was measured here.
 
     Args:
         training: ``language``, ``self-supervised`` or ``supervised``.
-        measured: results by name, as :func:`dobrushin.results.read` gives them.
+        measured: results with the scopes of the table, as ``dobrushin.results.measurements`` gives them.
 
     Returns:
         For each of the paper's models a row with its numbers and one with ours, or with the command that measures
@@ -97,27 +111,154 @@ def compare_shares(training: str, measured: dict[str, tuple[pd.DataFrame, dict[s
     """
     table = paper("table1")
     rows = []
-    left = dict(measured)
+    left = list(measured)
     for model, cells in table[table["training"] == training].groupby("model", sort=False):
         title, where = str(cells["title"].iloc[0]), ", ".join(map(str, cells["source"].unique()))
         rows.append({"Model": title, "From": f"paper ({where})", **_paper_cells(cells), "Verdict": ""})
-        ours = {name: result for name, result in left.items() if _is_the_papers(result[1], str(model))}
-        for name, (verdicts, _) in ours.items():
-            del left[name]
-            agrees = _agreement(cells, verdicts)
-            rows.append({"Model": title, "From": "here", **_our_cells(verdicts), "Verdict": agrees})
+        ours = [one for one in left if _is_the_papers(one, str(model))]
+        left = [one for one in left if one not in ours]
+        rows += [
+            {"Model": title, "From": f"here, {one.inputs}", **_our_cells(one.table), "Verdict": _agreement(cells, one.table)}
+            for one in ours
+        ]
         if not ours:
-            how_to = f": dobrushin measure {model!s}" if model in REGISTRY else ""
             empty = dict.fromkeys(SCOPE_TITLES.values(), "")
-            rows.append({"Model": title, "From": "here", **empty, "Verdict": f"not measured yet{how_to}"})
-    for verdicts, how in left.values():
-        label = f"{how['model']['title']}, {how['inputs']['text']}"
-        rows.append({"Model": label, "From": "here", **_our_cells(verdicts), "Verdict": how["model"]["status"]})
+            rows.append({"Model": title, "From": "here", **empty, "Verdict": _not_yet(str(model))})
+    rows += [
+        {"Model": one.label, "From": f"here, {one.inputs}", **_our_cells(one.table), "Verdict": _status(one)} for one in left
+    ]
     return pd.DataFrame(rows)
 
 
-def _is_the_papers(how: dict[str, Any], model: str) -> bool:
-    return how["model"]["name"] == model and how["model"]["status"] == "paper's checkpoint"
+def _not_yet(model: str) -> str:
+    return "not measured yet" + (f": dobrushin measure {model}" if model in REGISTRY else "")
+
+
+def _status(one: Measurement) -> str:
+    return "measured on a derivative" if one.status == "derivative" else one.status
+
+
+def compare_failing(measured: list[Measurement]) -> pd.DataFrame:
+    """Table 4 of the paper, failing inputs by layer (content tokens), and what was measured here.
+
+    Layers at which no input fails are left out; rows as of :func:`compare_shares`.
+    """
+    table, rows, left = paper("table4"), [], list(measured)
+    content = paper("table1").query("scope == 'content'").set_index("model")
+    for model in _order_of_models(table):
+        cells = table[table["model"] == model]
+        title = str(content.loc[model, "title"])
+        paper_layers = {int(c["layer"]): int(c["failing"]) for c in cells.to_dict("records")}
+        rows.append({"Model": title, "From": "paper (Table 4)", "Failing inputs": _by_layer(paper_layers), "Verdict": ""})
+        ours = [one for one in left if _is_the_papers(one, model)]
+        left = [one for one in left if one not in ours]
+        for one in ours:
+            found = _failing(one)
+            verdict = "reproduced" if found == paper_layers else "differs"
+            rows.append({"Model": title, "From": f"here, {one.inputs}", "Failing inputs": _by_layer(found), "Verdict": verdict})
+        if not ours:
+            rows.append({"Model": title, "From": "here", "Failing inputs": "", "Verdict": _not_yet(model)})
+    for one in left:
+        found = _failing(one)
+        rows.append(
+            {"Model": one.label, "From": f"here, {one.inputs}", "Failing inputs": _by_layer(found), "Verdict": _status(one)}
+        )
+    return pd.DataFrame(rows)
+
+
+def _order_of_models(table: pd.DataFrame) -> list[str]:
+    """Models of Table 4: those it has rows for, and those that it says never fail, in the order of Table 1."""
+    named = list(table["model"].unique())
+    whole = paper("table1").query("scope == 'content' and holds == total and total > 0")["model"]
+    order = list(dict.fromkeys(paper("table1")["model"]))
+    return sorted({*named, *whole}, key=order.index)
+
+
+def _failing(one: Measurement) -> dict[int, int]:
+    counts = failing_by_layer(one.table)
+    return {int(layer): int(k) for layer, k in zip(counts.index, counts, strict=True) if k}
+
+
+def _by_layer(failing: dict[int, int]) -> str:
+    return ", ".join(f"layer {layer}: {count}" for layer, count in failing.items()) or "none"
+
+
+def compare_carriers(measured: list[Measurement]) -> pd.DataFrame:
+    """Table 2 of the paper, leave-one-out scores on the mean attention over all tokens, and what was measured here."""
+    rows, left = [], list(measured)
+    titles = ("Layers", "With a special carrier", "Largest Δ", "Median Δ, content carrier", "Modal special carrier")
+    for cell in paper("table2").to_dict("records"):
+        values = (
+            str(cell["layers"]), str(cell["special_carrier_layers"]), f"{cell['max_score']:g}",
+             f"{cell['median_score_patch_carrier']:.1e}",
+            str(cell["modal_carrier"]).replace("reg#", "register ") + f" ({cell['modal_layers']}/{cell['special_carrier_layers']})",  # noqa: E501
+        )  # fmt: skip
+        rows.append({"Model": cell["title"], "From": "paper (Table 2)", **dict(zip(titles, values, strict=True)), "Verdict": ""})
+        ours = [one for one in left if _is_the_papers(one, str(cell["model"]))]
+        left = [one for one in left if one not in ours]
+        for one in ours:
+            mine = _carrier_cells(one)
+            same = mine == values
+            rows.append(
+                {"Model": cell["title"], "From": f"here, {one.inputs}", **dict(zip(titles, mine, strict=True)),
+                 "Verdict": "reproduced" if same else "differs"}
+            )  # fmt: skip
+        if not ours:
+            rows.append(
+                {"Model": cell["title"], "From": "here", **dict.fromkeys(titles, ""), "Verdict": _not_yet(str(cell["model"]))}
+            )
+    rows += [
+        {"Model": one.label, "From": f"here, {one.inputs}", **dict(zip(titles, _carrier_cells(one), strict=True))}
+        | {"Verdict": _status(one)}
+        for one in left
+    ]
+    return pd.DataFrame(rows)
+
+
+def _carrier_cells(one: Measurement) -> tuple[str, ...]:
+    found = carriers(one.table)
+    median = found["median score, content carrier"]
+    return (
+        str(found["layers"]), str(found["special carrier"]), f"{found['max score']:.3f}", "–" if pd.isna(median) else f"{median:.1e}",  # noqa: E501
+        found["modal special carrier"],
+    )  # fmt: skip
+
+
+def shares_by_size(measured: list[Measurement]) -> pd.DataFrame:
+    """Content-token test by input size (Figure 4): share with its Wilson interval, and the relative gap.
+
+    Returns:
+        Columns model, measurement, inputs, n (content tokens), total, holds, share, low, high, and ``relative gap``:
+        the median gap of the failing pairs as a share of half of kappa (NaN if none fails).
+    """
+    rows = []
+    for one in measured:
+        content = one.table[one.table["scope"] == "content"]
+        holds, total = int(content["holds"].sum()), len(content)
+        low, high = wilson_interval(holds, total)
+        rows.append(
+            {"model": one.label, "measurement": one, "inputs": one.how["inputs"]["number"], "n": int(content["n"].iloc[0]),
+             "total": total, "holds": holds, "share": holds / total, "low": low, "high": high, "relative gap": relative_gap(one.table)}  # noqa: E501
+        )  # fmt: skip
+    return pd.DataFrame(rows).sort_values(["model", "n"], ignore_index=True)
+
+
+def shares_by_training(measured: list[Measurement]) -> pd.DataFrame:
+    """Shares of trained and untrained networks side by side: model, weights, scope, share and its Wilson interval."""
+    rows = []
+    for one in measured:
+        for scope, title in _TRAINING_SCOPES.items():
+            holds = one.table.loc[one.table["scope"] == scope, "holds"]
+            low, high = wilson_interval(int(holds.sum()), len(holds))
+            rows.append(
+                {"model": one.how["model"]["title"], "weights": one.status, "inputs": one.how["inputs"]["number"], "scope": title,
+                 "total": len(holds), "holds": int(holds.sum()), "share": float(holds.mean()), "low": low, "high": high}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _is_the_papers(one: Measurement, model: str) -> bool:
+    return one.how["model"]["name"] == model and one.status == "paper's checkpoint"
 
 
 def _paper_cells(cells: pd.DataFrame) -> dict[str, str]:
@@ -158,8 +299,10 @@ def _agreement(cells: pd.DataFrame, verdicts: pd.DataFrame) -> str:
 
 
 def share_by_layer(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Per scope and layer: matrices, how many hold, share with its 95 % Wilson interval (columns low, high)."""
-    grouped = verdicts[verdicts["scope"] != "averaged"].groupby(["scope", "layer"], observed=True)["holds"]
+    """Per scope (of inputs and heads) and layer: matrices, how many hold, share with its 95 % Wilson interval (low, high)."""
+    grouped = verdicts[verdicts["scope"].isin(["content", "content_raw", "all", "head"])].groupby(
+        ["scope", "layer"], observed=True
+    )["holds"]
     shares = grouped.agg(total="size", holds="sum").reset_index()
     intervals = [wilson_interval(holds, total) for holds, total in zip(shares["holds"], shares["total"], strict=True)]
     shares["share"] = shares["holds"] / shares["total"]

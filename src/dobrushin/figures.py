@@ -20,10 +20,11 @@ from matplotlib.ticker import NullFormatter, NullLocator, PercentFormatter
 
 from dobrushin.compare import baseline_shares, paper, share_by_layer
 from dobrushin.equality import equality
+from dobrushin.points import show_points_in_notebooks, tell_shares
 from dobrushin.random import gaussian_share
 from dobrushin.rollout import layer_bound, rollout
 
-__all__ = ["baseline", "depth", "heat_map", "layers", "simplex", "square", "use_style"]
+__all__ = ["baseline", "depth", "heat_map", "layers", "loosening", "margins", "simplex", "square", "stability", "use_style"]
 
 BLUE, ORANGE, GREEN, RED, PURPLE, _, PINK, GREY, *_ = sns.color_palette("colorblind")
 _LAWS = {
@@ -50,13 +51,14 @@ def use_style() -> None:
     }
     from IPython.core.getipython import get_ipython
 
-    if get_ipython() is not None:
+    if (shell := get_ipython()) is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
         set_matplotlib_formats("svg", metadata={"Date": None})  # type: ignore[no-untyped-call]
+        show_points_in_notebooks(shell)
 
 
-def _finished(figure: Figure) -> Figure:
+def finished(figure: Figure) -> Figure:
     """Close the figure, so that a notebook shows it once: as the cell's value."""
     plt.close(figure)
     return figure
@@ -81,7 +83,7 @@ def square(resolution: int = 201) -> Figure:
     axes.set(xlabel="$a_{11}$", ylabel="$a_{22}$", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, label=r"gap $\frac{1}{2}(1+\kappa(A))-\kappa(\frac{1}{2}(I+A))$")
-    return _finished(figure)
+    return finished(figure)
 
 
 def simplex(first: Sequence[float], second: Sequence[float], resolution: int = 320) -> Figure:
@@ -120,7 +122,7 @@ def simplex(first: Sequence[float], second: Sequence[float], resolution: int = 3
                 loc="upper left", bbox_to_anchor=(-0.06, 1.02), frameon=False, handlelength=1, fontsize=9,
             )  # fmt: skip
             axes.set_title("verdict")
-    return _finished(figure)
+    return finished(figure)
 
 
 def depth(stacks: dict[str, Any]) -> Figure:
@@ -144,7 +146,7 @@ def depth(stacks: dict[str, Any]) -> Figure:
     panels[0][0].set_ylabel(r"Dobrushin coefficient")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=3, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def baseline(table: pd.DataFrame) -> Figure:
@@ -167,6 +169,8 @@ def baseline(table: pd.DataFrame) -> Figure:
             axes.errorbar(
                 one["n"], one["share"], yerr=errors, label=name, color=colour, marker=mark, ms=4.5, ls="", capsize=2, lw=1
             )
+            rows = one.assign(total=one["draws"])
+            tell_shares(axes, one["n"], rows, [f"N = {n}" for n in one["n"]], label=name, color=colour, marker=mark, ls="")
         axes.set(xscale="log", xlabel="number of tokens $N$")
         axes.set_xticks([2, 4, 8, 16, 32, 64, 128, 256], labels=["2", "4", "8", "16", "32", "64", "128", "256"])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -177,7 +181,7 @@ def baseline(table: pd.DataFrame) -> Figure:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     handles, labels = close.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=3, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def layers(results: dict[str, pd.DataFrame]) -> Figure:
@@ -192,6 +196,8 @@ def layers(results: dict[str, pd.DataFrame]) -> Figure:
                 one["layer"] + 0.06 * (place - 1), one["share"], yerr=errors, label=name, color=colour, marker=mark, ms=5,
                 lw=1.5, capsize=2,
             )  # fmt: skip
+            x = one["layer"] + 0.06 * (place - 1)
+            tell_shares(axes, x, one, [f"layer {k}" for k in one["layer"]], label=name, color=colour, marker=mark)
         axes.axhline(0.25, color="black", lw=0.8, ls=":")
         axes.set(title=title, xlabel="layer", ylim=(0, 1.03))
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -199,7 +205,7 @@ def layers(results: dict[str, pd.DataFrame]) -> Figure:
     panels[0][0].set_ylabel("share that satisfies the condition")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=3, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
 
 
 def heat_map(A: Float[np.ndarray, "n n"], words: Sequence[str] | None = None) -> Figure:
@@ -236,7 +242,75 @@ def heat_map(A: Float[np.ndarray, "n n"], words: Sequence[str] | None = None) ->
     pair.set_title("self-dominant" if verdict.holds else "not self-dominant")
     handles, labels = whole.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=2, frameon=False, fontsize=9)
-    return _finished(figure)
+    return finished(figure)
+
+
+def stability(table: pd.DataFrame) -> Figure:
+    """Radius within which a verdict cannot change against the distance at which it does.
+
+    Args:
+        table: one row a matrix, columns ``holds``, ``radius`` and ``distance``.
+    """
+    figure, axes = plt.subplots(figsize=(5.0, 4.2))
+    for holds, name, colour, mark in ((True, "condition holds", BLUE, "o"), (False, "condition fails", ORANGE, "s")):
+        one = table[table["holds"] == holds]
+        axes.scatter(one["distance"], one["radius"], color=colour, marker=mark, s=28, label=name)
+    ends = np.array([table[["distance", "radius"]].min().min(), table["distance"].max()])
+    axes.plot(ends, ends, color="black", lw=1, label="radius = distance")
+    axes.plot(ends, ends / 2, color="black", lw=0.8, ls=":", label="half of it")
+    axes.set(xscale="log", yscale="log", xlabel="row distance to the nearest other verdict", ylabel="radius of the theorem")
+    axes.legend(frameon=False, fontsize=9)
+    return finished(figure)
+
+
+def margins(results: dict[str, pd.DataFrame], rounding: float) -> Figure:
+    """Distribution of the margin's size by scope, a panel a result, two in a row; dotted, what rounding can change.
+
+    Args:
+        results: title to table.
+        rounding: largest change of a margin.
+    """
+    rows = -(-len(results) // 2)
+    figure, panels = plt.subplots(rows, 2, figsize=(8.2, 2.7 * rows + 0.5), sharex=True, sharey=True, squeeze=False)
+    for axes, (title, table) in zip(panels.flat, results.items(), strict=False):
+        for (scope, (name, colour, _)), style in zip(_SCOPES.items(), ("-", "--", "-."), strict=True):
+            sizes = np.sort(table.loc[table["scope"] == scope, "margin"].abs())
+            sizes = sizes[np.isfinite(sizes)]
+            if len(sizes):
+                axes.plot(sizes, np.arange(1, len(sizes) + 1) / len(sizes), color=colour, ls=style, lw=1.8, label=name)
+        axes.axvline(rounding, color="black", lw=1, ls=":", label="float32 rounding")
+        axes.set(title=title, xscale="log", xlim=(1e-9, 1.5), ylim=(0, 1.03))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    for axes in panels.flat[len(results) :]:
+        axes.axis("off")
+    for axes in panels[-1]:
+        axes.set_xlabel("|margin|")
+    figure.supylabel("share of verdicts with a smaller margin", fontsize="medium")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncol=4, frameon=False, fontsize=9)
+    return finished(figure)
+
+
+def loosening(table: pd.DataFrame) -> Figure:
+    r"""How :math:`\kappa` of the rollout falls below the depth bound as layers lose their common direction.
+
+    Args:
+        table: one row a stack, columns ``mixed`` (share of the random matrix), ``ratio`` (coefficient over bound) and
+            ``factors`` (product of the factors' coefficients over bound).
+    """
+    figure, axes = plt.subplots(figsize=(5.4, 3.6))
+    for column, name, colour, mark in (
+        ("factors", r"$\prod\kappa(\frac{1}{2}(I+A_\ell))$ over bound", GREEN, "^"),
+        ("ratio", r"$\kappa$ of the rollout over bound", BLUE, "o"),
+    ):
+        by_share = table.groupby("mixed")[column]
+        middle = by_share.median()
+        axes.fill_between(middle.index, by_share.quantile(0.05), by_share.quantile(0.95), color=colour, alpha=0.15, lw=0)
+        axes.plot(middle.index, middle, color=colour, marker=mark, ms=5, label=name)
+    axes.set(xlabel="share of a random matrix in every layer", ylabel="share of the bound", ylim=(0, 1.04))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.legend(frameon=False, fontsize=9)
+    return finished(figure)
 
 
 def emblem(table: pd.DataFrame, random: pd.DataFrame) -> Figure:
@@ -260,4 +334,4 @@ def emblem(table: pd.DataFrame, random: pd.DataFrame) -> Figure:
     right.set_title("all-MiniLM-L6-v2, trained")
     right.legend(loc="lower left", frameon=False, fontsize=9)
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    return _finished(figure)
+    return finished(figure)

@@ -13,7 +13,7 @@ import numpy as np
 __all__ = ["SMALLEST", "Images", "Pictures", "default_pictures", "folder", "images"]
 
 SMALLEST = 32
-"""Shorter side in pixels that an image must have: enlarging a smaller one would make its patches nearly alike."""
+"""Shorter side in pixels that an image must have, enlarging a smaller one would make its patches nearly alike."""
 
 _EIGHT_BITS = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 

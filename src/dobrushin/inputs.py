@@ -61,7 +61,7 @@ class Sequences:
     content: Bool[np.ndarray, " length"]
     """Which positions hold words; the others hold the separators that the tokenizer adds."""
     special: tuple[str, ...] = ()
-    """Role of every position: "content", "cls" or "separator"; if empty, "separator" wherever `content` is false."""
+    """Roles by position ("content", "cls" or "separator"); if empty, "separator" wherever `content` is false."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -74,7 +74,7 @@ class Sequences:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     def roles(self, index: int) -> tuple[str, ...]:
-        """Role of every token of one input: the same for all."""
+        """Role of every token of one input, the same for all."""
         return self.special or tuple("content" if word else "separator" for word in self.content)
 
     def describe(self) -> dict[str, Any]:

@@ -48,6 +48,7 @@ _AVERAGES = ("averaged", "averaged_all")
 VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
 """Scopes that ask the condition of a layer."""
 SCOPES = (*VERDICTS, "rollout_content", "rollout_all")
+"""All scopes, the verdicts on layers, then the rollouts over all layers."""
 
 MODEL_ROUNDING = 2.0**-13
 """Relative error assumed of an attention weight computed in float32, for `fragile`.
@@ -81,7 +82,7 @@ def measure(
             :func:`dobrushin.images.images`.
         batch_size: inputs per call of the model; verdicts are per input.
         progress: show a progress bar.
-        scopes: which of :data:`SCOPES`; all by default, but no averages over inputs of different length.
+        scopes: which of :data:`~dobrushin.measure.SCOPES`; all by default, but no averages over inputs of different length.
         device: where the model runs ("cpu", "cuda", "mps"); matrices are judged on the CPU.
         work: where finished batches lie; a run that finds some there goes on after them.
 
@@ -136,8 +137,12 @@ def _measure(
             parts.append(_average_rows("averaged", layer, restrict(mean, keep), [roles_of_all[k] for k in keep]))
         if "averaged_all" in scopes:
             parts.append(_average_rows("averaged_all", layer, mean, roles_of_all))
-    nothing = {"entrywise": np.nan, "columnwise": np.nan, "carrier": np.int16(-1), "role": "", "score": np.nan}
-    table = pd.concat([p.assign(**{k: v for k, v in nothing.items() if k not in p}) for p in parts], ignore_index=True)
+    nothing: dict[str, Any] = {"entrywise": np.nan, "columnwise": np.nan, "carrier": np.int16(-1), "role": "", "score": np.nan}
+    for part in parts:
+        for column, value in nothing.items():
+            if column not in part:
+                part[column] = value
+    table = pd.concat(parts, ignore_index=True)
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
     table["role"] = table["role"].astype("category")
     return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)

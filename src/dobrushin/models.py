@@ -33,9 +33,9 @@ class ModelSpec:
     """The Python package that carries the weights, and the folder or file in it."""
     folder: str = ""
     status: str = "another model"
-    """How the weights relate to the paper's: "paper's checkpoint", "derivative", "another model" or "untrained"."""
+    """One of "paper's checkpoint", "derivative", "another model" or "untrained"."""
     source: str = "package"
-    """How it is loaded: "timm", "hf" (transformers), "package" (transformers, from a Python package) or "onnx"."""
+    """One of "timm", "hf" (transformers), "package" (transformers, from a Python package) or "onnx"."""
     layers: int | None = None
     heads: int | None = None
     size: int | None = None
@@ -130,7 +130,7 @@ class Model:
 
     @property
     def takes(self) -> str:
-        """What the model takes: "images" or "text"."""
+        """Either "images" or "text"."""
         return "images" if self.preprocess is not None else "text"
 
     def __call__(self, batch: Mapping[str, Any]) -> None:

@@ -12,13 +12,14 @@ import json
 import os
 import platform
 import subprocess
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-__all__ = ["PAPER", "RESULTS", "git_commit", "now", "read", "versions", "write"]
+__all__ = ["PAPER", "RESULTS", "Measurement", "git_commit", "measurements", "now", "read", "versions", "write"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 RESULTS = _ROOT / "data" / "results"
@@ -115,3 +116,40 @@ def read(name: str, folder: Path = RESULTS) -> tuple[pd.DataFrame, dict[str, Any
     if provenance["table"]["sha256"] != _sha256(path):
         raise ValueError(f"{path} is not the table that {beside.name} describes (its SHA-256 differs); measure it again")
     return pd.read_parquet(path), provenance
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """A model's result: verdicts about its attention, and how they were made."""
+
+    name: str
+    table: pd.DataFrame
+    how: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        """One of "paper's checkpoint", "derivative", "another model" or "untrained"."""
+        return str(self.how["model"]["status"])
+
+    @property
+    def training(self) -> str:
+        """What the model learned from, in a word or two."""
+        return str(self.how["model"]["training"])
+
+    @property
+    def label(self) -> str:
+        """The model's title, with a word on its weights where they were not learned."""
+        return str(self.how["model"]["title"]) + (", untrained" if self.status == "untrained" else "")
+
+    @property
+    def inputs(self) -> str:
+        """Which inputs, how many, and of how many tokens."""
+        given = self.how["inputs"]
+        source = given.get("text") or given.get("images")
+        return f"{source}: {given['number']} of {given['tokens']} tokens"
+
+
+def measurements(folder: Path = RESULTS) -> list[Measurement]:
+    """All measured models in a folder, ordered by name."""
+    kinds = {path.stem: json.loads(path.read_text()).get("kind") for path in sorted(folder.glob("*.json"))}
+    return [Measurement(name, *read(name, folder)) for name, kind in kinds.items() if kind == "measurement"]

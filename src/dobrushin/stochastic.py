@@ -8,11 +8,10 @@ Nothing is clipped or renormalised on the way: a matrix that is not row-stochast
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from dobrushin import _kernels
 
@@ -55,7 +54,7 @@ def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
         )
     if hasattr(A, "detach"):  # a torch tensor, recognised without importing torch
         A = A.detach().cpu().double().numpy()
-    return np.ascontiguousarray(A, dtype=np.float64)
+    return np.asarray(A, dtype=np.float64, order="C")
 
 
 def describe(batch_index: tuple[int, ...]) -> str:
@@ -127,7 +126,7 @@ def lazy(A: Any) -> Float[np.ndarray, "*batch n n"]:
     return 0.5 * (np.eye(matrices.shape[-1]) + matrices)
 
 
-def token_indices(keep: Sequence[int] | np.ndarray, n: int) -> Int[np.ndarray, " m"]:
+def token_indices(keep: Any, n: int) -> Int[np.ndarray, " m"]:
     """Indices of the kept tokens, from indices or from a Boolean mask of length n, checked."""
     chosen = np.asarray(keep.detach().cpu() if hasattr(keep, "detach") else keep)
     if chosen.ndim != 1:
@@ -151,16 +150,15 @@ def token_indices(keep: Sequence[int] | np.ndarray, n: int) -> Int[np.ndarray, "
     return chosen.astype(np.intp)
 
 
-def restrict(
-    A: Any, keep: Sequence[int] | Int[np.ndarray, " m"] | Bool[np.ndarray, " n"], *, renormalize: bool = True
-) -> Float[np.ndarray, "*batch m m"]:
+def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray, "*batch m m"]:
     r"""Restrict attention to the tokens in ``keep`` (the content tokens): their rows and their columns.
 
     .. math:: B_{ij} = A_{ij} \Big/ \sum_{k\in\mathrm{keep}} A_{ik}, \qquad i, j \in \mathrm{keep}.
 
     Args:
         A: row-stochastic matrices of shape ``(..., n, n)``.
-        keep: token indices, in the order wanted, or a Boolean mask of length n; the same for all matrices.
+        keep: token indices, in the order wanted, or a Boolean mask of length n, as a sequence, array or tensor; the same
+            for all matrices.
         renormalize: divide each kept row by its sum (our reading of the paper's "patch subchain").  ``False``
             leaves the rows substochastic: the sensitivity check.
 

@@ -34,10 +34,10 @@ def shares(table: pd.DataFrame) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for scope in ("content", "content_raw", "all", "head"):
         if scope in counts.index:
-            row[scope] = float(counts.loc[scope, "share"])
+            row[scope] = float(counts["share"][scope])
     for scope in ("averaged", "averaged_all"):
         if scope in counts.index:
-            row[scope] = f"{counts.loc[scope, 'holds']}/{counts.loc[scope, 'matrices']}"
+            row[scope] = f"{counts['holds'][scope]}/{counts['matrices'][scope]}"
     return row | {"fragile": int(counts["fragile"].sum())}
 
 
@@ -112,7 +112,7 @@ def report(folder: Path) -> list[tuple[str, pd.DataFrame]]:
     first: list[dict[str, Any]] = []
     failing: dict[str, pd.Series] = {}
     carried: dict[str, dict[str, Any]] = {}
-    deep: dict[str, pd.Series] = {}
+    deep: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):
         table, how = results.read(path.stem, folder)
         if how.get("kind") != "measurement":
@@ -127,7 +127,7 @@ def report(folder: Path) -> list[tuple[str, pd.DataFrame]]:
         if "averaged_all" in scopes:
             carried[path.stem] = carriers(table)
         if {"content", "rollout_content"} <= scopes:
-            deep[path.stem] = depth(table).groupby("scope")[["bound", "factors", "kappa"]].median().stack()
+            deep[path.stem] = depth(table).groupby("scope")[["bound", "factors", "kappa"]].median().stack()  # noqa: PD013
     if not first:
         raise FileNotFoundError(f"{folder} holds no measurement; make one with: dobrushin measure MODEL")
     parts = [

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,26 +28,31 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 
+from dobrushin import results
 from dobrushin.equality import equality
-from dobrushin.fttransformer import FTTransformer, catching_blocks, measurable_blocks, parameter_groups
-from dobrushin.measure import MODEL_ROUNDING, SCOPES, _rows
+from dobrushin.fttransformer import FTTransformer, catching_blocks, parameter_groups
+from dobrushin.measure import MODEL_ROUNDING, _rows
 from dobrushin.stochastic import check_stochastic, restrict
 from dobrushin.tabular_data import Prepared
 
 __all__ = [
     "CONFIGS",
     "MEASURED_ROWS",
+    "SCOPES",
     "Config",
     "Run",
-    "baselines",
     "build",
+    "checkpoint_path",
     "counts",
+    "is_finished",
     "judge",
     "predict",
-    "result",
     "score",
     "train",
 ]
+
+SCOPES = ("content", "content_raw", "all", "head", "averaged")
+"""Those of :mod:`dobrushin.measure` that the paper's Table 3 is about; content tokens are the features."""
 
 MEASURED_ROWS = 4000
 """How many test rows are measured, the first ones of the authors' order.  NOTE: the paper does not say which."""
@@ -126,14 +131,19 @@ def judge(
 ) -> pd.DataFrame:
     """Judge the attention of every block but the last on the given rows.
 
-    Scopes and columns are those of :mod:`dobrushin.measure`; content tokens are the features, ``all`` adds cls.
+    Columns are those of :mod:`dobrushin.measure`, without what it adds for averages.
 
     Args:
         module: the network; it is left in training mode.
         X: prepared features.
-        scopes: which scopes.
+        scopes: which of :data:`SCOPES`.
         batch_size: rows a call of the network.
+
+    Raises:
+        ValueError: an unknown scope.
     """
+    if unknown := sorted(set(scopes) - set(SCOPES)):
+        raise ValueError(f"scope is {unknown[0]!r}; expected some of {', '.join(SCOPES)}")
     keep = np.arange(1, X.shape[1] + 1)
     parts: list[pd.DataFrame] = []
     totals: dict[int, Float[np.ndarray, "n n"]] = {}
@@ -211,7 +221,13 @@ class Run:
     """Per epoch: training loss and validation score."""
     trace: list[dict[str, Any]]
     """Verdicts along training, from the untrained network (epoch 0) on."""
+    commits: list[str]
+    """At which commits of this project it learned, the first one first."""
+    started: str
+    """When it began to learn."""
     seconds: float = 0.0
+    last: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Weights of the last epoch, once the run is finished."""
 
     @property
     def epoch(self) -> int:
@@ -238,7 +254,33 @@ def _start(config: Config, seed: int, prepared: Prepared) -> Run:
     torch.manual_seed(seed)
     module = build(config, prepared.X["train"].shape[1])
     optimizer = torch.optim.AdamW(parameter_groups(module, config.weight_decay), lr=config.learning_rate)
-    return Run(config, seed, prepared, module, optimizer, {}, [], [])
+    return Run(config, seed, prepared, module, optimizer, {}, [], [], [results.git_commit()], results.now())
+
+
+def checkpoint_path(folder: Path, config: Config, seed: int) -> Path:
+    """Where the checkpoint of a run lies."""
+    return folder / f"{config.name}-seed{seed}.safetensors"
+
+
+def is_finished(path: Path) -> bool:
+    """Whether the checkpoint is of a run that stopped by its own rule.
+
+    Raises:
+        ValueError: the file is no checkpoint of this command.
+    """
+    return bool(_description(path)["finished"])
+
+
+def _description(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of its run."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = json.loads(file.metadata()["run"])
+        if missing := [k for k in ("history", "trace", "seconds", "finished", "commits", "started") if k not in said]:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a checkpoint of this command ({error}); delete it, or name another folder") from error
+    return cast("dict[str, Any]", said)
 
 
 def _save(run: Run, path: Path) -> None:
@@ -250,6 +292,7 @@ def _save(run: Run, path: Path) -> None:
     tensors["rng"] = torch.get_rng_state()
     said = _identity(run.config, run.seed, run.prepared) | {
         "history": run.history, "trace": run.trace, "seconds": run.seconds, "finished": run.finished,
+        "commits": run.commits, "started": run.started,
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".unfinished.{os.getpid()}")
@@ -264,12 +307,7 @@ def _save(run: Run, path: Path) -> None:
 
 def _resume(run: Run, path: Path) -> None:
     """Bring a run to where its checkpoint left it."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            said = json.loads(file.metadata()["run"])
-        tensors = load_file(path)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a checkpoint of this command ({error}); delete it, or name another folder") from error
+    said, tensors = _description(path), load_file(path)
     for what, value in json.loads(json.dumps(_identity(run.config, run.seed, run.prepared))).items():
         if said[what] != value:
             raise ValueError(
@@ -282,6 +320,7 @@ def _resume(run: Run, path: Path) -> None:
             parts[group][rest] = tensor
     run.module.load_state_dict(parts["model"])
     run.best, run.history, run.trace, run.seconds = parts["best"], said["history"], said["trace"], said["seconds"]
+    run.started, run.commits = said["started"], list(dict.fromkeys([*said["commits"], *([] if run.finished else run.commits)]))
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in parts["adam"].items():
         index, _, what = name.partition(".")
@@ -330,7 +369,7 @@ def train(
     Raises:
         ValueError: the checkpoint is of another run or cannot be read.
     """
-    path = folder / f"{config.name}-seed{seed}.safetensors"
+    path = checkpoint_path(folder, config, seed)
     before, torch_threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -357,110 +396,9 @@ def train(
                     f"epoch {run.epoch}, validation {run.history[-1]['validation']:.4f}, "
                     f"best {run.history[run.best_epoch - 1]['validation']:.4f} in {run.best_epoch}"
                 )
+        run.last = {name: tensor.clone() for name, tensor in run.module.state_dict().items()}
         run.module.load_state_dict(run.best)
         return run
     finally:
         torch.set_rng_state(before)
         torch.set_num_threads(torch_threads)
-
-
-def result(run: Run, *, started: str, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Score a finished run on the test part, measure it, and say how it was made.
-
-    The table keeps single verdicts for ``content``, ``all`` and ``averaged``; heads and the variant without
-    renormalising are counted in the provenance.
-    """
-    table, config, X = run.prepared.table, run.config, run.prepared.X["test"][:MEASURED_ROWS]
-    verdicts = judge(run.module, X)
-    kept = verdicts[verdicts["scope"].isin(["content", "all", "averaged"])].reset_index(drop=True)
-    last = config.blocks
-    return kept, {
-        "kind": "tabular",
-        "command": command,
-        "config": asdict(config),
-        "seed": run.seed,
-        "data": _data(run.prepared),
-        "metric": "RMSE" if table.task == "regression" else "accuracy",
-        "score": {part: score(run.prepared, part, predict(run.module, run.prepared.X[part])) for part in ("val", "test")},
-        "epochs": run.epoch,
-        "best_epoch": run.best_epoch,
-        "training_seconds": round(run.seconds, 1),
-        "threads": 1,
-        "measured": {
-            "rows": len(X), "choice": "the first rows of the test part", "tokens": X.shape[1] + 1, "content_tokens": X.shape[1],
-            "blocks": list(measurable_blocks(run.module)),
-            "left out": {str(last): f"only the cls token asks in the last block: its attention is 1 x {X.shape[1] + 1}"},
-        },
-        "counts": counts(verdicts),
-        "device": "cpu",
-        "started": started,
-    }  # fmt: skip
-
-
-def training_table(run: Run) -> pd.DataFrame:
-    """How a network learned, in long form: epoch, quantity, layer, value, matrices.
-
-    Quantities are ``loss`` and ``validation`` (layer 0, no matrices) and the scopes of the verdicts along training,
-    whose value counts the matrices that hold.
-    """
-    rows = [
-        {"epoch": epoch, "quantity": name, "layer": 0, "value": value, "matrices": 0}
-        for epoch, history in enumerate(run.history, start=1)
-        for name, value in history.items()
-    ]
-    rows += [
-        {"epoch": t["epoch"], "quantity": t["scope"], "layer": t["layer"], "value": float(t["holds"]), "matrices": t["matrices"]}
-        for t in run.trace
-    ]
-    return pd.DataFrame(rows).astype({"epoch": "int16", "layer": "int16", "matrices": "int32"})
-
-
-def training_provenance(run: Run, *, started: str, command: str) -> dict[str, Any]:
-    """What a result of :func:`training_table` must say of how it was made."""
-    return {
-        "kind": "tabular-training", "command": command, "config": asdict(run.config), "seed": run.seed,
-        "data": _data(run.prepared),
-        "measured": {"rows": TRACE_ROWS, "choice": "the first rows of the validation part"}, "device": "cpu", "started": started,
-    }  # fmt: skip
-
-
-def _data(prepared: Prepared) -> dict[str, Any]:
-    table = prepared.table
-    return {
-        "table": table.title, "source": table.source, "split_sha256": table.split_sha256, "task": table.task,
-        "partial": table.partial, "rows": {part: len(X) for part, X in table.X.items()}, "features": list(table.features),
-    }  # fmt: skip
-
-
-def baselines_provenance(prepared: Prepared, seed: int) -> dict[str, Any]:
-    """What a result of :func:`baselines` must say of how it was made."""
-    metric = "RMSE" if prepared.table.task == "regression" else "accuracy"
-    return {"kind": "tabular-baselines", "data": _data(prepared), "metric": metric, "seed": seed, "device": "cpu"}
-
-
-def baselines(prepared: Prepared, seeds: tuple[int, ...] = (0, 1, 2)) -> pd.DataFrame:
-    """Test scores of gradient boosting and of a linear model, by scikit-learn with its default settings.
-
-    Boosting sees the raw features, the linear model standardised ones (``linear``) and those that FT-Transformer
-    sees (``linear_quantile``).
-    """
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-    from sklearn.linear_model import LinearRegression, LogisticRegression
-    from sklearn.preprocessing import StandardScaler
-
-    regression = prepared.table.task == "regression"
-    boosting = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
-    raw, prepared_X, y = prepared.table.X, prepared.X, prepared.y
-    scaled = StandardScaler().fit(raw["train"])
-
-    def scored(model: Any, seed: int, fit: Any, train: Any, test: Any) -> dict[str, Any]:
-        predicted = fit.fit(train, y["train"]).predict(test)
-        return {"model": model, "seed": seed, "score": score(prepared, "test", predicted if regression else predicted - 0.5)}
-
-    def linear() -> Any:
-        return LinearRegression() if regression else LogisticRegression(max_iter=1000)
-
-    rows = [scored("boosting", seed, boosting(random_state=seed), raw["train"], raw["test"]) for seed in seeds]
-    rows.append(scored("linear", 0, linear(), scaled.transform(raw["train"]), scaled.transform(raw["test"])))
-    rows.append(scored("linear_quantile", 0, linear(), prepared_X["train"], prepared_X["test"]))
-    return pd.DataFrame(rows)

@@ -69,8 +69,8 @@ def _digest(*arrays: Any) -> str:
     return total.hexdigest()
 
 
-def _read(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> list[np.ndarray]:
-    """Arrays of an .npz file, in float32, checked."""
+def _read(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str | None) -> list[np.ndarray]:
+    """Arrays of an .npz file, in float32, checked; without a digest, their shapes only."""
     if not path.exists():
         raise FileNotFoundError(f"there is no {path}; put the table there, or name no folder to use the official source")
     advice = "replace it by a whole copy, or name no folder to use the official source"
@@ -83,7 +83,7 @@ def _read(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> list[n
         if array.shape != shape:
             raise ValueError(f"{path}: {name} has shape {array.shape}; expected {shape}; {advice}")
     found = _digest(*arrays)
-    if found != sha256:
+    if sha256 is not None and found != sha256:
         raise ValueError(f"{path} holds other values than expected (SHA-256 {found}, expected {sha256}); {advice}")
     return [array.astype(np.float32) for array in arrays]
 
@@ -141,8 +141,7 @@ def _higgs(folder: Path | None) -> Table:
 
     path = folder / "higgs" / "higgs.npz" if folder else None
     if path and path.exists():
-        with np.load(path, allow_pickle=False) as file:
-            X, y = file["X"], file["y"]
+        X, y = _read(path, {"X": (98050, 28), "y": (98050,)}, None)
         source = "folder named by the user"
     else:  # scikit-learn checks OpenML's checksum and keeps a copy
         X, y = _official(

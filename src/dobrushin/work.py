@@ -71,7 +71,7 @@ class Work:
     def add(self, sums: Float[np.ndarray, "n n"]) -> None:
         """Add a layer's sum over the inputs of this batch to its total; call once a layer, the first layer first."""
         if self._staged is None:
-            before = self._totals(self.done).open("rb") if self.done else None
+            before: BinaryIO | None = self._totals(self.done).open("rb") if self.done else None
             self._staged = (self._totals(self.done + 1).with_suffix(".new").open("wb"), before)
         out, before = self._staged
         if before is not None:

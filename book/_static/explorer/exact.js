@@ -111,13 +111,12 @@
     if (a.p === 0n) return 0;
     const length = (x) => x.toString(2).length;
     // With 2^shift the quotient has at least 54 bits, unless the number is subnormal.
-    const shift = Math.min(1074 + 1, 55 - length(a.p) + length(a.q));
-    const scaled = a.p << BigInt(Math.max(shift, 0));
-    const unit = a.q << BigInt(Math.max(-shift, 0));
-    let bits = scaled / unit;
+    const shift = Math.min(1075, 55 - length(a.p) + length(a.q));
+    const scaled = a.p << BigInt(shift);
+    let bits = scaled / a.q;
     const drop = Math.max(length(bits) - 53, shift - 1074, 0);
     const remainder = bits & ((1n << BigInt(drop)) - 1n);
-    const sticky = scaled % unit !== 0n;
+    const sticky = scaled % a.q !== 0n;
     const half = drop ? 1n << BigInt(drop - 1) : 0n;
     bits >>= BigInt(drop);
     const above = drop && (remainder > half || (remainder === half && (sticky || (bits & 1n))));
