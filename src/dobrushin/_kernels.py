@@ -144,7 +144,7 @@ def _largest_integers(common, sums, good, tops):
 
 
 @njit(nogil=True, cache=True)
-def _best_pair(M, common, sums, good, kind, tops, column, error):
+def _best_pair(M, common, sums, good, kind, tops, column):
     """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV.
 
     Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
@@ -180,7 +180,7 @@ def _looseness(M, i, j, tv):
 
 
 @njit(nogil=True, cache=True)
-def _loosest_pair(M, common, sums, tops, known, error):
+def _loosest_pair(M, common, sums, tops, known):
     """(looseness, second, i, j) of the smallest deficit - TV/2 of all pairs; `known` is an upper bound of it."""
     n = M.shape[0]
     best, second, p, q = np.inf, np.inf, -1, -1
@@ -236,14 +236,14 @@ def scan_pairs(A, rounding, slack, error, out):
         overlaps(q, common)
         _goodness(M, good)
         _largest_integers(common, sums, good, tops)
-        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0, error)
-        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1, error)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1)
         holds = r.good >= r.other
         r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
         if not holds:
             known = min(-0.5 * r.good, _looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
             r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(
-                M, common, sums, tops, known, error
+                M, common, sums, tops, known
             )
         r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
         r.exact = _on_grid(M)
