@@ -20,6 +20,7 @@ import execute
 import site_assets
 import site_cite
 import site_results
+import site_viewer
 from dobrushin import results
 
 MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
@@ -73,6 +74,8 @@ def read_provenance(app: Any, docname: str, source: list[str]) -> None:
     if docname == "book/provenance":
         filled = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results(results.RESULTS))
         source[0] = filled.replace("{{ examples }}", _results(site_assets.EXAMPLES))
+    if docname == "book/viewer":
+        source[0] = site_viewer.page(source[0])
     if docname == "book/results":
         source[0] = site_results.page(source[0])
     if docname == "book/cite":
@@ -80,10 +83,13 @@ def read_provenance(app: Any, docname: str, source: list[str]) -> None:
 
 
 def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Pages to read again whatever their own files say: provenance, results, citations, and notebooks whose copy is not valid."""
+    """Pages to read again whatever their own files say: those that the build fills, and notebooks whose copy is not valid."""
     found = {name for name in env.found_docs if name.startswith("notebooks/")}
     invalid = [name for name in found if execute.fault(execute.EXECUTED / f"{Path(name).name}.ipynb")]
-    return [*invalid, *(name for name in ("book/provenance", "book/results", "book/cite") if name in env.found_docs)]
+    return [
+        *invalid,
+        *(name for name in ("book/provenance", "book/viewer", "book/results", "book/cite") if name in env.found_docs),
+    ]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

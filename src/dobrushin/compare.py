@@ -4,6 +4,8 @@ A verdict is one of
 
 - ``reproduced``: measured with the paper's own weights (or law), and it agrees;
 - ``differs``: measured with the paper's own weights (or law), and it does not agree;
+- ``no number to compare``: measured with the paper's own weights, of which our sources have words only;
+- ``not measured in full``: measured with the paper's own weights, but not in all of the columns;
 - ``not measured yet``: the paper's weights were not at hand; the command that measures them stands beside it.
 
 What was measured with other weights has a row of its own, which says so, and no verdict: it neither confirms nor
@@ -43,8 +45,12 @@ MEASURED_SIZES = (8, 256)
 """Smallest and largest number of content tokens of the paper's models: where its baseline applies."""
 
 
-def paper(name: str) -> pd.DataFrame:
+def paper(name: str, *, as_printed: bool = False) -> pd.DataFrame:
     """One of the paper's tables, from ``data/paper``.
+
+    Args:
+        name: of the file, without its ending.
+        as_printed: every cell as the text that is printed, with all its digits.
 
     Raises:
         FileNotFoundError: there is no such table; the message lists those there are.
@@ -53,7 +59,7 @@ def paper(name: str) -> pd.DataFrame:
     if not path.exists():
         there = ", ".join(sorted(p.stem for p in results.PAPER.glob("*.csv"))) or "none"
         raise FileNotFoundError(f"no table {name!r} of the paper; there are: {there}")
-    return pd.read_csv(path)
+    return pd.read_csv(path, dtype=str if as_printed else None)
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -109,7 +115,7 @@ def compare_shares(training: str, measured: list[Measurement]) -> pd.DataFrame:
         For each of the paper's models a row with its numbers and one with ours, or with the command that measures
         it; then a row for every result with other weights, with their status.
     """
-    table = paper("table1")
+    table = paper("table1", as_printed=True)
     rows = []
     left = list(measured)
     for model, cells in table[table["training"] == training].groupby("model", sort=False):
@@ -269,8 +275,8 @@ def _paper_cells(cells: pd.DataFrame) -> dict[str, str]:
             found[title] = "–"
             continue
         cell = by_scope[scope]
-        count = f"{cell['holds']:.0f}/{cell['total']:.0f}" if pd.notna(cell["holds"]) else ""
-        share = f"{cell['percent']:g} %" if pd.notna(cell["percent"]) else ""
+        count = f"{cell['holds']}/{cell['total']}" if pd.notna(cell["holds"]) else ""
+        share = f"{cell['percent']} %" if pd.notna(cell["percent"]) else ""
         words = str(cell["words"]) if pd.notna(cell["words"]) else ""
         found[title] = f"{count} ({share})" if count and share else count or share or words
     return found
@@ -280,22 +286,31 @@ def _our_cells(verdicts: pd.DataFrame) -> dict[str, str]:
     found = {}
     for scope, title in SCOPE_TITLES.items():
         holds = verdicts.loc[verdicts["scope"] == scope, "holds"]
-        found[title] = f"{holds.sum()}/{len(holds)}" if scope == "averaged" else count_text(int(holds.sum()), len(holds))
+        if not len(holds):
+            found[title] = "–"
+        else:
+            found[title] = f"{holds.sum()}/{len(holds)}" if scope == "averaged" else count_text(int(holds.sum()), len(holds))
     return found
 
 
 def _agreement(cells: pd.DataFrame, verdicts: pd.DataFrame) -> str:
-    """Whether every share of the paper lies in our interval, to the digits that it prints."""
+    """Whether every share of the paper lies in our interval, to the digits that it prints; averages must be the same."""
+    agrees = []
     for cell in cells.to_dict("records"):
         holds = verdicts.loc[verdicts["scope"] == cell["scope"], "holds"]
+        if not len(holds):
+            return "not measured in full"
         if cell["scope"] == "averaged":
-            if (holds.sum(), len(holds)) != (cell["holds"], cell["total"]):
-                return "differs"
+            agrees.append((holds.sum(), len(holds)) == (int(cell["holds"]), int(cell["total"])))
         elif pd.notna(cell["percent"]):
+            printed, rounding = float(cell["percent"]), 0.5 * 10.0 ** -len(cell["percent"].partition(".")[2])
+            if pd.notna(cell["holds"]):
+                printed, rounding = 100 * int(cell["holds"]) / int(cell["total"]), 0.0
             low, high = wilson_interval(int(holds.sum()), len(holds))
-            if not 100 * low - 0.05 <= cell["percent"] <= 100 * high + 0.05:
-                return "differs"
-    return "reproduced"
+            agrees.append(100 * low - rounding <= printed <= 100 * high + rounding)
+    if not agrees:
+        return "no number to compare"
+    return "reproduced" if all(agrees) else "differs"
 
 
 def share_by_layer(verdicts: pd.DataFrame) -> pd.DataFrame:

@@ -146,7 +146,9 @@ class Measurement:
         """Which inputs, how many, and of how many tokens."""
         given = self.how["inputs"]
         source = given.get("text") or given.get("images")
-        return f"{source}: {given['number']} of {given['tokens']} tokens"
+        tokens = given["tokens"]
+        length = f"{tokens} tokens" if isinstance(tokens, int) else f"{tokens[0]} to {tokens[1]} tokens"
+        return f"{source}: {given['number']} of {length}"
 
 
 def measurements(folder: Path = RESULTS) -> list[Measurement]:
