@@ -14,7 +14,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dobrushin.compare import baseline_shares, paper
 from dobrushin.equality import equality
@@ -84,6 +84,7 @@ def spread(networks: Sequence[Network], baseline: pd.DataFrame) -> Figure:
         right.scatter(values, [place] * len(values), color=colour, marker=mark, s=24, alpha=0.8)
     right.set_yticks(range(len(rows)), [name for name, *_ in rows])
     right.invert_yaxis()
+    right.xaxis.set_major_locator(MaxNLocator(4))
     right.set(xlabel=f"test {networks[0].how['metric']}", title="test score")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncol=4, frameon=False, fontsize=9)
     return finished(figure)
@@ -113,7 +114,7 @@ def training(networks: Sequence[Network], baseline: pd.DataFrame) -> Figure:
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
         seeds = f"{len(ours)} seed" + ("s" if len(ours) > 1 else "")
-        axes.set(title=f"{ours[0].title}\n{seeds}, $N={content}$", xlabel="epoch", ylim=(0, 1))
+        axes.set(title=f"{ours[0].title}\n{seeds}, $N={content}$", xlabel="epoch", ylim=(0, 1), xlim=(0, None))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panels[0][0].set_ylabel("share, features")
     widest = max(panels[0], key=lambda axes: len(axes.get_legend_handles_labels()[1]))
@@ -132,7 +133,7 @@ def gaps(networks: Sequence[Network]) -> Figure:
             colour, line = _BLOCKS[(block - 1) % len(_BLOCKS)]
             ratios = np.sort(2 * rows["gap"] / rows["kappa"])
             axes.plot(ratios, np.arange(1, len(ratios) + 1) / len(ratios), color=colour, ls=line, lw=1.8, label=f"block {block}")
-        axes.set(title=ours[0].title, xlabel=r"gap as a share of $\frac{1}{2}\kappa$", ylim=(0, 1.02), xlim=(0, 1))
+        axes.set(title=ours[0].title, xlabel=r"gap as a share of $\frac{1}{2}\kappa$", ylim=(0, 1.02), xlim=(0, None))
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panels[0][0].set_ylabel("failing rows with\na smaller gap")
