@@ -87,7 +87,7 @@ def test_sentences_are_judged_the_same_again(minilm, committed):
 
 @pytest.mark.parametrize("config", ["california-3", "california-6", "higgs-3-partial"])
 def test_rows_of_tables_are_those_that_were_counted(committed, config):
-    table, how = committed[f"rows-{config}"]
+    table, _ = committed[f"rows-{config}"]
     counted, _ = results.read(f"ftt_{config}_seed0")
     counted = counted[(counted["scope"] == "content") & counted["input"].isin(table["example"])]
     both = table.merge(counted, left_on=["example", "layer"], right_on=["input", "layer"], validate="one_to_one")

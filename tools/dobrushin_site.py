@@ -86,7 +86,10 @@ def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: se
     """Pages to read again whatever their own files say: those that the build fills, and notebooks whose copy is not valid."""
     found = {name for name in env.found_docs if name.startswith("notebooks/")}
     invalid = [name for name in found if execute.fault(execute.EXECUTED / f"{Path(name).name}.ipynb")]
-    return [*invalid, *(name for name in ("book/provenance", "book/viewer", "book/results", "book/cite") if name in env.found_docs)]
+    return [
+        *invalid,
+        *(name for name in ("book/provenance", "book/viewer", "book/results", "book/cite") if name in env.found_docs),
+    ]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
