@@ -242,9 +242,7 @@ def scan_pairs(A, rounding, slack, error, out):
         r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
         if not holds:
             known = min(-0.5 * r.good, _looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
-            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(
-                M, common, sums, tops, known
-            )
+            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(M, common, sums, tops, known)
         r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
         r.exact = _on_grid(M)
 
