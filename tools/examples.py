@@ -102,7 +102,7 @@ def photographs(options: argparse.Namespace) -> None:
             example["label"] = f"crop {k + 1} of “{CREDITS[k % len(CREDITS)]['picture']}”"
         patches = shown[0][1]["n"].iloc[0]
         note = f"{size} px a side, {patches} patches. "
-        note += "Photographs: “china” by danielbuechele, “flower” by vultilion, CC BY 2.0, cropped."  # noqa: E501
+        note += "Photographs: “china” by danielbuechele, “flower” by vultilion, CC BY 2.0, cropped."
         _write(f"photographs-{size}", how | {"credits": CREDITS}, shown, note)
 
 
