@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dobrushin import results
-from dobrushin.compare import paper
+from dobrushin.compare import is_the_papers, paper
 from dobrushin.measure import VERDICTS
 from dobrushin.models import REGISTRY
 from dobrushin.random import wilson_interval
@@ -51,8 +51,9 @@ def catalogue(folder: Path = results.RESULTS) -> pd.DataFrame:
             table, how = results.read(beside.stem, folder)
             made = {"source": "here", "result": beside.stem, **{k: how[k] for k in ("command", "commit", "started")}}
             rows += [made | row for row in _OURS[kind](table, how)]
-            if kind == "measurement" and how["model"]["status"] == "paper's checkpoint":
-                measured.add(how["model"]["name"])
+            if kind == "measurement":
+                one = results.Measurement(beside.stem, table, how)
+                measured |= {name for name in REGISTRY if is_the_papers(one, name)}
     for name in dict.fromkeys(paper("table1")["model"]):
         if name not in measured and name in REGISTRY:
             rows.append(

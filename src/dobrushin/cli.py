@@ -52,21 +52,22 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure a model on images or texts. A run that was stopped goes on when the command is given again.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )  # fmt: skip
-    one.add_argument("model", help="a name that `dobrushin models` lists, timm:NAME-or-folder or hf:ID-or-folder")
-    one.add_argument("--images", type=Path, metavar="FOLDER", help="photographs (default: crops of scikit-learn's two)")
-    one.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: help topics that come with Python)")
+    _add_inputs(one, number=512, length=128)
     one.add_argument("--lines", action="store_true", help="one input a line of the text, of its own length (no averages)")
-    one.add_argument("--number", type=_positive, default=512, help="how many images or sequences")
-    one.add_argument("--size", type=_positive, help="pixels a side (default: the model's)")
-    one.add_argument("--length", type=_positive, default=128, help="tokens a sequence, separators included")
     one.add_argument("--batch-size", type=_positive, default=8, help="inputs a call of the model")
     one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
-    one.add_argument("--seed", type=int, default=0, help="of untrained weights and of the default images")
-    one.add_argument("--untrained", action="store_true", help="weights drawn from the model's initialiser")
-    one.add_argument("--download", action="store_true", help="fetch a checkpoint that is not on this machine")
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
     one.add_argument("--name", help="name of the result (default: that of the model)")
     one.set_defaults(run=_measure)
+
+    seen = commands.add_parser(
+        "show", help="write a page that shows single inputs",
+        description="Write a page, in one file, that shows a model's attention on single inputs, layer by layer.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    _add_inputs(seen, number=4, length=48)
+    seen.add_argument("--output", type=Path, default=Path("attention.html"), metavar="FILE")
+    seen.set_defaults(run=_show)
 
     listed = commands.add_parser("models", help="list the models of the registry", description="List the models of the registry.")
     listed.set_defaults(run=_models)
@@ -87,6 +88,18 @@ def _parser() -> argparse.ArgumentParser:
     random.set_defaults(run=_baseline)
     _add_training(commands, output)
     return parser
+
+
+def _add_inputs(command: argparse.ArgumentParser, *, number: int, length: int) -> None:
+    command.add_argument("model", help="a name that `dobrushin models` lists, timm:NAME-or-folder or hf:ID-or-folder")
+    command.add_argument("--images", type=Path, metavar="FOLDER", help="photographs (default: crops of scikit-learn's two)")
+    command.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: help topics that come with Python)")
+    command.add_argument("--number", type=_positive, default=number, help="how many images or sequences")
+    command.add_argument("--size", type=_positive, help="pixels a side (default: the model's)")
+    command.add_argument("--length", type=_positive, default=length, help="tokens a sequence at most, separators included")
+    command.add_argument("--seed", type=int, default=0, help="of untrained weights and of the default images")
+    command.add_argument("--untrained", action="store_true", help="weights drawn from the model's initialiser")
+    command.add_argument("--download", action="store_true", help="fetch a checkpoint that is not on this machine")
 
 
 def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
@@ -161,6 +174,24 @@ def _measure(options: argparse.Namespace) -> Path:
     return path
 
 
+def _show(options: argparse.Namespace) -> Path:
+    from dobrushin import models, show
+
+    model = models.load(
+        options.model, untrained=options.untrained, size=options.size, seed=options.seed, download=options.download
+    )
+    options.lines = model.takes == "text"
+    chosen, _ = _inputs(options, model)
+    examples = [show.describe(model, chosen, k) for k in tqdm(range(options.number), unit="input", leave=False)]
+    given = chosen.describe()
+    source = given.get("text") or given.get("images")
+    weights = "untrained weights" if options.untrained else f"weights: {model.spec.status}, SHA-256 {model.weights_sha256[:12]}"
+    note = f"{model.spec.title}; {weights}. Inputs: {options.number} of {source}."
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(show.page(model.spec.title, note, examples), encoding="utf-8")
+    return options.output
+
+
 def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]:
     """The inputs, and the words of the command that choose them again."""
     from dobrushin import images, inputs
@@ -205,9 +236,16 @@ def _models(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from dobrushin import tables
+    from dobrushin import networks, tables
 
-    for title, table in tables.report(options.folder):
+    trained = networks.networks(options.folder)
+    parts = [("FT-Transformers, by seed", networks.by_seed(trained).set_index(["Configuration", "Seed"]))] if trained else []
+    try:
+        parts = tables.report(options.folder) + parts
+    except FileNotFoundError:  # no measurement of a model
+        if not parts:
+            raise
+    for title, table in parts:
         print(f"{title}\n\n{table.to_string()}\n")
 
 
