@@ -93,7 +93,7 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_bits(finished, prepared,
     path = tmp_path / "tiny-seed0.safetensors"
     code = CHILD.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) as child:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not path.exists() and time.monotonic() < deadline and child.poll() is None:
             time.sleep(0.01)
         time.sleep(0.15)  # into the next epoch, which takes three steps of 0.1 s
