@@ -90,6 +90,13 @@ def test_variants_are_of_the_committed_networks(name):
         for layer in one.how["measured"]["blocks"]:
             for column, scope in (("features", "content"), ("all", "all"), ("averaged", "averaged")):
                 assert base[column, seed, layer] == one.count(scope, layer)[0]
+    shares = networks.dominance(config).set_index("block")
+    sums = table[(table["variant"] == "base") & (table["column"] == "pairs")].groupby("layer")[["holds", "matrices"]].sum()
+    n, most = next(iter(ours.values())).how["measured"]["content_tokens"], sums["matrices"].iloc[0]
+    assert most == len(ours) * MEASURED_ROWS * n * (n - 1) / 2
+    assert list(shares["pairs"] * most) == pytest.approx(list(sums["holds"]))
+    assert (2 * shares["directions"] - 1 <= shares["pairs"] + 1e-12).all()  # a mutual pair has both directions
+    assert (shares["pairs"] <= shares["directions"] + 1e-12).all()
     shown = networks.variants(config)
     assert list(shown["Variant"]) == list(how["variants"].values())
 

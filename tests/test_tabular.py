@@ -1,6 +1,7 @@
 """A run is reproducible to the bit, also when it is killed; its measurement is that of the network it reports."""
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -160,6 +161,26 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(finished, prepar
     assert same(run.best, finished.best)
 
 
+def test_an_epoch_sees_every_row_once_in_batches_of_the_given_size(prepared, tmp_path, monkeypatch):
+    rows, sizes, steps = {tuple(row): k for k, row in enumerate(prepared.X["train"])}, [], []
+    predict_rows, step = tabular.FTTransformer.forward, torch.optim.AdamW.step
+
+    def forward(self, x):
+        if self.training:
+            sizes.append([rows[tuple(row)] for row in x.numpy()])
+        return predict_rows(self, x)
+
+    monkeypatch.setattr(tabular.FTTransformer, "forward", forward)
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self, *a: [steps.append(self.param_groups), step(self, *a)][1])
+    run = train(TINY, 0, prepared, tmp_path, progress=False)
+    orders = [sizes[3 * k : 3 * k + 3] for k in range(run.epoch)]
+    assert all([len(batch) for batch in order] == [32, 32, 16] for order in orders)  # the last, smaller batch is not dropped
+    assert all(sorted(itertools.chain.from_iterable(order)) == list(range(80)) for order in orders)
+    assert orders[0] != orders[1]
+    assert {group["lr"] for groups in steps for group in groups} == {TINY.learning_rate}  # no schedule
+    assert {group["weight_decay"] for groups in steps for group in groups} == {0.0, TINY.weight_decay}
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.4]), min_size=1, max_size=30), st.sampled_from(["regression", "classification"])
@@ -271,6 +292,10 @@ def test_the_command_trains_measures_and_writes(task, tmp_path, monkeypatch, cap
     assert main(["train", "small-baselines", *arguments]) == 0
     scores, _ = results.read("ftt_small-baselines", tmp_path / "out")
     assert list(scores["model"]) == ["boosting"] * 3 + ["linear", "linear_quantile"]
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert f"{how['metric']} {how['score']['test']:.4f}" in shown
     assert main(["train", "none", *arguments]) == 2
     assert "configuration is 'none'; expected one of california-3" in capsys.readouterr().err
 

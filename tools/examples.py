@@ -51,7 +51,12 @@ ROWS = 6
 
 _CC_BY = "https://creativecommons.org/licenses/by/2.0/"
 CREDITS = [
-    {"picture": "china", "by": "danielbuechele", "at": "https://www.flickr.com/photos/danielbuechele/6061409035/", "licence": _CC_BY},
+    {
+        "picture": "china",
+        "by": "danielbuechele",
+        "at": "https://www.flickr.com/photos/danielbuechele/6061409035/",
+        "licence": _CC_BY,
+    },
     {"picture": "flower", "by": "vultilion", "at": "https://www.flickr.com/photos/vultilion/6056698931/", "licence": _CC_BY},
 ]
 
@@ -96,17 +101,18 @@ def photographs(options: argparse.Namespace) -> None:
         for k, (example, _) in enumerate(shown):
             example["label"] = f"crop {k + 1} of “{CREDITS[k % len(CREDITS)]['picture']}”"
         patches = shown[0][1]["n"].iloc[0]
-        note = f"{size} px a side, {patches} patches. Photographs: “china” by danielbuechele, “flower” by vultilion, CC BY 2.0, cropped."
+        note = f"{size} px a side, {patches} patches. "
+        note += "Photographs: “china” by danielbuechele, “flower” by vultilion, CC BY 2.0, cropped."
         _write(f"photographs-{size}", how | {"credits": CREDITS}, shown, note)
 
 
 def rows(options: argparse.Namespace) -> None:
     """FT-Transformers that were trained here, on the first rows of the test part."""
+    import torch
+
     from dobrushin import tabular, tabular_data, tabular_results
     from dobrushin.fttransformer import catching_blocks
     from dobrushin.measure import head_mean
-
-    import torch
 
     for name in ("california-3", "california-6", "higgs-3-partial"):
         started, config = results.now(), tabular.CONFIGS[name]
@@ -121,7 +127,9 @@ def rows(options: argparse.Namespace) -> None:
             run.module(torch.from_numpy(prepared.X["test"][:ROWS]))
         features = list(prepared.table.features)
         matrices = restrict(np.stack(caught, axis=1), np.arange(1, len(features) + 1))
-        shown = [({"kind": "features", "label": f"test row {k + 1}", "tokens": features}, show.look(matrices[k])) for k in range(ROWS)]
+        shown = [
+            ({"kind": "features", "label": f"test row {k + 1}", "tokens": features}, show.look(matrices[k])) for k in range(ROWS)
+        ]
         words = {"command": "python tools/examples.py rows", "device": "cpu", "started": started}
         note = f"Trained here, seed 0; the first {ROWS} rows of the test part; the last block has no square attention."
         _write(f"rows-{name}", tabular_results.describe(run) | words, shown, note)

@@ -50,4 +50,6 @@ def write(target: Path) -> None:
             (target / f"{key}.js").write_text(f'(globalThis.DobrushinLooks ??= {{}})["{key}"] = {text};\n', encoding="utf-8")
         labels = [{"key": key, "label": one["label"]} for key, one in zip(keys, how["examples"], strict=True)]
         index.append({"title": _title(name, how), "note": how["note"], "examples": labels})
-    (target / "index.js").write_text(f"globalThis.DobrushinExamples = {json.dumps(index, ensure_ascii=False)};\n", encoding="utf-8")
+    (target / "index.js").write_text(
+        f"globalThis.DobrushinExamples = {json.dumps(index, ensure_ascii=False)};\n", encoding="utf-8"
+    )

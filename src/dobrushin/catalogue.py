@@ -113,13 +113,10 @@ def _counted(holds: int, total: int) -> dict[str, Any]:
 
 
 def _measurement(table: pd.DataFrame, how: dict[str, Any]) -> list[dict[str, Any]]:
-    model, given = how["model"], how["inputs"]
-    tokens = given["tokens"]
-    length = f"{tokens} tokens" if isinstance(tokens, int) else f"{tokens[0]} to {tokens[1]} tokens"
     said = {
-        "model": model["title"],
-        "weights": model["status"],
-        "inputs": f"{given.get('text') or given.get('images')}: {given['number']} of {length}",
+        "model": how["model"]["title"],
+        "weights": how["model"]["status"],
+        "inputs": results.Measurement("", table, how).inputs,
     }
     return [said | row for row in _shares(table)]
 

@@ -236,9 +236,16 @@ def _models(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from dobrushin import tables
+    from dobrushin import networks, tables
 
-    for title, table in tables.report(options.folder):
+    trained = networks.networks(options.folder)
+    parts = [("FT-Transformers, by seed", networks.by_seed(trained).set_index(["Configuration", "Seed"]))] if trained else []
+    try:
+        parts = tables.report(options.folder) + parts
+    except FileNotFoundError:  # no measurement of a model
+        if not parts:
+            raise
+    for title, table in parts:
         print(f"{title}\n\n{table.to_string()}\n")
 
 

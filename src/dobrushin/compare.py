@@ -165,7 +165,9 @@ def _not_yet(model: str) -> str:
 
 
 def _status(one: Measurement) -> str:
-    return "measured on a derivative" if one.status == "derivative" else one.status
+    """What stands where a verdict would, had the result been measured as the paper's."""
+    other = {"derivative": "measured on a derivative", "paper's checkpoint": "not the paper's inputs or columns"}
+    return other.get(one.status, one.status)
 
 
 def compare_failing(measured: list[Measurement]) -> pd.DataFrame:

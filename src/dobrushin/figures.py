@@ -20,7 +20,7 @@ from matplotlib.ticker import NullFormatter, NullLocator, PercentFormatter
 
 from dobrushin.compare import baseline_shares, paper, share_by_layer
 from dobrushin.equality import equality
-from dobrushin.points import show_points_in_notebooks, tell_shares
+from dobrushin.points import show_points_in_notebooks, tell, tell_shares
 from dobrushin.random import gaussian_share
 from dobrushin.rollout import layer_bound, rollout
 
@@ -141,6 +141,14 @@ def depth(stacks: dict[str, Any]) -> Figure:
         axes.plot(steps, factors, marker="^", color=GREEN, label=r"$\prod\kappa(\frac{1}{2}(I+A_\ell))$")
         axes.plot(steps, true, marker="o", color=BLUE, label=r"$\kappa$ of the rollout")
         axes.fill_between(steps, true, bound, color=GREY, alpha=0.15, lw=0)
+        of_steps = (
+            ("bound ∏½(1+κ)", bound, ORANGE, "s"),
+            ("∏κ(½(I+A))", factors, GREEN, "^"),
+            ("κ of the rollout", true, BLUE, "o"),
+        )
+        for name, values, colour, mark in of_steps:
+            words = [f"{title}, after layer {k}: {name} {value:.4g}" for k, value in zip(steps, values, strict=True)]
+            tell(axes, steps, values, words, label=name, color=colour, marker=mark)
         axes.set(title=title, xlabel="layer", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0][0].set_ylabel(r"Dobrushin coefficient")

@@ -187,6 +187,15 @@ def training(pairs: pd.DataFrame, random_share: float) -> Figure:
             places = [models.index(model) for model in rows["model"]]
             errors = np.array([rows["share"] - rows["low"], rows["high"] - rows["share"]])
             axes.errorbar(rows["share"], places, xerr=errors, ls="", marker=mark, ms=5.5, color=colour, capsize=2, label=name)
+            words = [
+                f"{row['model']}, {row['weights']}, {scope}: {percent(row['share'])}, "
+                f"95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+                for row in rows.to_dict("records")
+            ]
+            tell(
+                axes, rows["share"], places, words, label=name, low=rows["low"], high=rows["high"], across=True, color=colour,
+                marker=mark, ls="",
+            )  # fmt: skip
         axes.axvline(random_share, color="black", lw=0.8, ls=":", label="random matrices")
         axes.set(title=scope, xlim=(0, 1.03), ylim=(len(models) - 0.5, -0.5))
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

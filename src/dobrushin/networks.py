@@ -36,6 +36,7 @@ __all__ = [
     "compare_baselines",
     "compare_networks",
     "count_interval",
+    "dominance",
     "expectations",
     "frequent_pairs",
     "interval",
@@ -88,6 +89,11 @@ class Network:
         """How many matrices of a scope satisfy the condition, and of how many."""
         rows = [c for c in self.how["counts"] if c["scope"] == scope and layer in (None, c["layer"])]
         return sum(c["holds"] for c in rows), sum(c["matrices"] for c in rows)
+
+    @property
+    def fragile(self) -> float:
+        """Share of the rows' verdicts, on features and on all tokens, that the network's rounding could turn."""
+        return float(self.table.loc[self.table["scope"] != "averaged", "fragile"].mean())
 
     def share(self, scope: str, layer: int | None = None) -> float:
         """Share of them."""
@@ -270,16 +276,17 @@ def authors(config: str) -> pd.Series:
 
 
 def by_seed(all_networks: Sequence[Network]) -> pd.DataFrame:
-    """One row a network: score, epochs, shares of every column and of the variants that are counted beside them."""
+    """One row a network: score, epochs, shares of every column, of the blocks, and of what is counted beside them."""
     rows = []
     for one in all_networks:
         shares = {title: percent(one.share(scope)) for scope, title in COLUMNS.items() if scope != "averaged"}
-        fragile = sum(c["fragile"] for c in one.how["counts"] if c["scope"] in ("content", "all"))
+        blocks = ", ".join(percent(one.share("content", block)) for block in one.how["measured"]["blocks"])
         rows.append(
             {
-                "Configuration": one.title, "Seed": one.seed, f"Test {one.how['metric']}": f"{one.score:.4f}",
+                "Configuration": one.title, "Seed": one.seed, "Test score": f"{one.how['metric']} {one.score:.4f}",
                 "Epochs": one.how["epochs"], **shares, "Averaged": "{}/{}".format(*one.count("averaged")),
-                "Not renormalised": percent(one.share("content_raw")), "Heads": percent(one.share("head")), "Fragile": fragile,
+                "Features by block": blocks, "Not renormalised": percent(one.share("content_raw")),
+                "Heads": percent(one.share("head")), "Fragile": percent(one.fragile),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -339,6 +346,23 @@ def learning(all_networks: Sequence[Network], scope: str = "content") -> pd.Data
             )
         )  # fmt: skip
     return pd.concat(parts, ignore_index=True)
+
+
+def dominance(config: str, folder: Path = results.RESULTS) -> pd.DataFrame:
+    """Why the condition fails, per block: whether features attend to themselves at all.
+
+    Returns:
+        Columns block; directions: share of ordered pairs of features, over all rows and seeds, with A_ii >= A_ji; pairs:
+        share of pairs with both; features: share of rows at which a pair that attains kappa has both.
+
+    Raises:
+        FileNotFoundError: the variants of this configuration were not measured.
+    """
+    table, _ = results.read(f"ftt_{config}_variants", folder)
+    counted = table[(table["variant"] == "base") & table["column"].isin(["directions", "pairs", "features"])]
+    sums = counted.groupby(["layer", "column"], observed=True)[["holds", "matrices"]].sum()
+    shares = (sums["holds"] / sums["matrices"]).unstack("column")[["directions", "pairs", "features"]]
+    return shares.rename_axis(columns=None).rename_axis("block").reset_index()
 
 
 def variants(config: str, folder: Path = results.RESULTS) -> pd.DataFrame:

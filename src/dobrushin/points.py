@@ -31,7 +31,7 @@ _PLAIN = {r"\frac{1}{2}": "½", r"\kappa": "κ", r"\ell": "ℓ", r"\Delta": "Δ"
 
 def tell(
     axes: Axes, x: Iterable[Any], y: Iterable[Any], words: Sequence[str], *, label: str,
-    low: Iterable[Any] | None = None, high: Iterable[Any] | None = None, **look: Any,
+    low: Iterable[Any] | None = None, high: Iterable[Any] | None = None, across: bool = False, **look: Any,
 ) -> None:  # fmt: skip
     """Note a series of points that has just been drawn.
 
@@ -43,6 +43,7 @@ def tell(
         label: name of the series in the legend.
         low: lower ends of the intervals.
         high: upper ends of the intervals.
+        across: the intervals are of x, not of y.
         look: color, marker and ls as matplotlib takes them, and mfc for hollow marks.
     """
     xs, ys = [float(v) for v in x], [float(v) for v in y]
@@ -56,7 +57,7 @@ def tell(
     _TOLD.setdefault(axes, []).append(
         {
             "label": label, "color": to_hex(look["color"]), "marker": look.get("marker", "o"), "line": look.get("ls", "-"),
-            "hollow": look.get("mfc") == "white", "points": points,
+            "hollow": look.get("mfc") == "white", "across": across, "points": points,
         }
     )  # fmt: skip
 
@@ -80,7 +81,7 @@ def points_of(figure: Figure) -> dict[str, Any] | None:
 def _plain(text: str) -> str:
     for command, sign in _PLAIN.items():
         text = text.replace(command, sign)
-    return re.sub(r"[${}\\]", "", text).replace("\n", " ")
+    return re.sub(r"[${}\\]", "", text)
 
 
 def _ticks(axis: Any, limits: tuple[float, float]) -> list[list[Any]]:
@@ -92,14 +93,16 @@ def _ticks(axis: Any, limits: tuple[float, float]) -> list[list[Any]]:
 
 
 def _panel(axes: Axes) -> dict[str, Any]:
-    guides = [height for line in axes.lines if (height := _guide(line)) is not None]
+    guides = [guide for line in axes.lines if (guide := _guide(line)) is not None]
     bands = [
         {"low": patch.get_y(), "high": patch.get_y() + patch.get_height(), "label": str(patch.get_label())}
         for patch in axes.patches if isinstance(patch, Rectangle)
     ]  # fmt: skip
+    told = {series["label"] for series in _TOLD[axes]} | {guide["label"] for guide in guides}
+    named = {_plain(str(line.get_label())): line for line in axes.lines if line.get_marker() == "None"}
     curves = [
-        {"label": str(line.get_label()), "points": np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float).tolist()}
-        for line in axes.lines if not str(line.get_label()).startswith("_") and line.get_marker() == "None"
+        {"label": label, "points": np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float).tolist()}
+        for label, line in named.items() if label not in told and not str(line.get_label()).startswith("_")
     ]  # fmt: skip
     return {
         "title": _plain(axes.get_title()), "xlabel": _plain(axes.get_xlabel()), "ylabel": _plain(axes.get_ylabel()),
@@ -109,11 +112,15 @@ def _panel(axes: Axes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _guide(line: Any) -> float | None:
-    """The height of a line across the whole panel; None for any other."""
-    heights = np.ravel(line.get_ydata())
-    across = np.array_equal(np.ravel(line.get_xdata()), [0, 1]) and len(heights) == 2 and heights[0] == heights[1]
-    return float(heights[0]) if across else None
+def _guide(line: Any) -> dict[str, Any] | None:
+    """A straight line across the whole panel, along x or y, and where it lies; None for any other line."""
+    x, y = np.ravel(line.get_xdata()), np.ravel(line.get_ydata())
+    name = str(line.get_label())
+    label = "" if name.startswith("_") else _plain(name)
+    for along, whole, place in (("x", x, y), ("y", y, x)):
+        if np.array_equal(whole, [0, 1]) and len(place) == 2 and place[0] == place[1]:
+            return {"along": along, "at": float(place[0]), "label": label}
+    return None
 
 
 def show_points_in_notebooks(shell: Any) -> None:

@@ -65,9 +65,7 @@ def look(matrices: Float[np.ndarray, "layers n n"]) -> pd.DataFrame:
         ValueError: as :func:`dobrushin.equality.equality`.
     """
     verdicts = equality(matrices, rounding=MODEL_ROUNDING)
-    table = pd.DataFrame(
-        {name: getattr(verdicts, name) for name in ("kappa", "lazy_kappa", "gap", "margin", "holds", "fragile")}
-    )
+    table = pd.DataFrame({name: getattr(verdicts, name) for name in ("kappa", "lazy_kappa", "gap", "margin", "holds", "fragile")})
     table.insert(0, "layer", np.arange(1, len(table) + 1))
     table.insert(1, "n", matrices.shape[-1])
     i, j = np.asarray(verdicts.pair).T

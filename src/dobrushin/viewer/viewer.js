@@ -203,7 +203,7 @@
     const { n } = layer;
     const weights = matrix.subarray(row * n, (row + 1) * n);
     const most = Math.max(...weights);
-    const caption = element("figcaption", {}, `What ${letter} attends to, ${named(row)}`);
+    const caption = element("figcaption", {}, `${letter} = ${named(row)} attends to`);
     const mark = (k) => (k === row ? "own" : k === partner ? "other" : "");
     if (state.example.kind !== "patches") {
       const tokens = state.example.tokens.map((token, k) => element("span", { class: mark(k), style: `--weight: ${(weights[k] / most).toFixed(3)}`, title: number(weights[k]) }, token));
@@ -214,7 +214,7 @@
     const rect = (k, attributes) => svg("rect", { x: k % side, y: Math.floor(k / side), width: 1, height: 1, ...attributes });
     weights.forEach((weight, k) => cells.append(rect(k, { class: "shade", opacity: (0.8 * (1 - Math.sqrt(weight / most))).toFixed(3) })));
     for (const [k, kind] of [[partner, "other"], [row, "own"]]) cells.append(rect(k, { class: "halo" }), rect(k, { class: kind }));
-    const image = element("img", { src: state.example.picture, alt: `The input; the patch ${letter} in ${state.example.tokens[row]} is outlined.` });
+    const image = element("img", { src: state.example.picture, alt: `The input, light where ${named(row)} attends to; this patch is outlined.` });
     return element("figure", {}, caption, element("div", { class: "viewer-picture" }, image, cells));
   }
 
