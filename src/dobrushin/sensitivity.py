@@ -89,7 +89,7 @@ def dispersion(measured: list[Measurement], scope: str = "content") -> float:
 
     Pearson's :math:`\chi^2` over its degrees of freedom, pooled over the networks: with n inputs, L layers of which layer l
     satisfies the condition on :math:`k_l`, and p the share of the network, :math:`\sum_l (k_l - np)^2 / (np(1-p))` over
-    :math:`L - 1`. It is 1 on average for independent verdicts, and n if all inputs of a layer agree.
+    :math:`L - 1`. It is 1 on average for independent verdicts, and about n if all inputs of a layer agree.
 
     Raises:
         ValueError: no network whose verdicts differ.
