@@ -22,8 +22,9 @@ def draw(path: Path = EMBLEM) -> Path:
         "image patches: DINOv2-S/14, fine-tuned": measured["dinov2-s-saliency"].table,
         "words: all-MiniLM-L6-v2": measured["minilm"].table,
     }
+    of_tables = networks.networks()
     for config in ("california-3", "california-6"):
-        ours = [one for one in networks.networks() if one.config == config]
+        ours = [one for one in of_tables if one.config == config]
         trained[f"table features: FT-Transformer,\n{ours[0].title}"] = pd.concat(
             [one.table for one in ours[: networks.PAPERS_SEEDS]]
         )
