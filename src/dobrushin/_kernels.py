@@ -44,13 +44,13 @@ VALUES = np.dtype([("kappa", np.float64), ("margin", np.float64), ("gap", np.flo
 
 
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _sum_and_range(x):
-    total, low, high = 0.0, x[0], x[0]
+def _sum_and_faults(x):
+    """The sum of a row, and how many of its entries are not in [0, 1]."""
+    total, faults = 0.0, np.int64(0)
     for k in range(x.shape[0]):
         total += x[k]
-        low = x[k] if x[k] < low else low
-        high = x[k] if x[k] > high else high
-    return total, low, high
+        faults += not (x[k] >= 0.0 and x[k] <= 1.0)  # also true for NaN
+    return total, faults
 
 
 @njit(nogil=True, cache=True)
@@ -60,13 +60,12 @@ def first_fault(A, tolerance, substochastic, out):
     for b in range(A.shape[0]):
         out[b, 0] = out[b, 1] = -1
         for i in range(n):
-            total, low, high = _sum_and_range(A[b, i])
-            # A NaN may be lost in the comparisons of the range, but not in the sum.
-            if low >= 0.0 and high <= 1.0 and total <= 1.0 + tolerance and (substochastic or total >= 1.0 - tolerance):
+            total, faults = _sum_and_faults(A[b, i])
+            if faults == 0 and total <= 1.0 + tolerance and (substochastic or total >= 1.0 - tolerance):
                 continue
             out[b, 0] = i
             for k in range(n):
-                if not (A[b, i, k] >= 0.0 and A[b, i, k] <= 1.0):  # also true for NaN
+                if not (A[b, i, k] >= 0.0 and A[b, i, k] <= 1.0):
                     out[b, 1] = k
                     break
             break
@@ -121,11 +120,12 @@ def _goodness(M, good):
     for i in range(n):
         for k in range(n):
             good[i, k] = diagonal[k] >= M[i, k]
-    for first in range(0, n, 32):  # square by square, so that columns are read from the cache
-        for second in range(first, n, 32):
-            for i in range(first, min(n, first + 32)):
-                for j in range(max(i + 1, second), min(n, second + 32)):
-                    good[i, j] &= good[j, i]
+    for i in range(0, n, 16):  # square by square, so that columns are read from the cache
+        for j in range(i, n, 16):
+            upper, lower = good[i : min(n, i + 16), j : min(n, j + 16)], good[j : min(n, j + 16), i : min(n, i + 16)]
+            for r in range(upper.shape[0]):
+                for c in range(upper.shape[1]):
+                    upper[r, c] &= lower[c, r]
 
 
 @njit(nogil=True, cache=True)
@@ -134,15 +134,17 @@ def _largest_integers(common, sums, good, tops):
     n = sums.shape[0]
     for i in range(n):
         own, best, best_other = sums[i], np.int32(-1), np.int32(-1)
-        for j in range(i + 1, n):
-            distance = np.int32(own + sums[j] - 2 * np.int32(common[i, j]))
-            best = max(best, distance if good[i, j] else np.int32(-1))
-            best_other = max(best_other, np.int32(-1) if good[i, j] else distance)
+        shared, others, is_good = common[i, i + 1 : n], sums[i + 1 :], good[i, i + 1 : n]  # slices: indices from 0 vectorise
+        for j in range(shared.shape[0]):
+            distance = np.int32(own + others[j] - 2 * np.int32(shared[j]))
+            mask = np.int32(-np.int32(is_good[j]))
+            best = max(best, np.int32((distance & mask) | ~mask))
+            best_other = max(best_other, np.int32(distance | mask))
         tops[i, 0], tops[i, 1] = best, best_other
 
 
 @njit(nogil=True, cache=True)
-def _best_pair(M, common, sums, good, kind, tops, column, error):
+def _best_pair(M, common, sums, good, kind, tops, column):
     """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV.
 
     Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
@@ -178,7 +180,7 @@ def _looseness(M, i, j, tv):
 
 
 @njit(nogil=True, cache=True)
-def _loosest_pair(M, common, sums, tops, known, error):
+def _loosest_pair(M, common, sums, tops, known):
     """(looseness, second, i, j) of the smallest deficit - TV/2 of all pairs; `known` is an upper bound of it."""
     n = M.shape[0]
     best, second, p, q = np.inf, np.inf, -1, -1
@@ -234,15 +236,13 @@ def scan_pairs(A, rounding, slack, error, out):
         overlaps(q, common)
         _goodness(M, good)
         _largest_integers(common, sums, good, tops)
-        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0, error)
-        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1, error)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1)
         holds = r.good >= r.other
         r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
         if not holds:
             known = min(-0.5 * r.good, _looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
-            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(
-                M, common, sums, tops, known, error
-            )
+            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(M, common, sums, tops, known)
         r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
         r.exact = _on_grid(M)
 

@@ -25,7 +25,7 @@ def catching_attention(module: Any, consume: Callable[[int, Any], None], *, toke
 
     The attention is what the layer multiplies its values with: after the softmax, a tensor of shape
     ``(batch, heads, n, n)``.  Nothing is kept, so memory does not grow with depth.  Each call of the model must
-    reach every layer once.  Fused attention of timm is off within the block only.
+    reach every layer once.  Fused attention of timm is off, and attention asked of transformers, within the block only.
 
     Args:
         module: a vision transformer of timm, or an encoder of transformers.
@@ -35,8 +35,7 @@ def catching_attention(module: Any, consume: Callable[[int, Any], None], *, toke
     Raises:
         ValueError: the model is in training mode (dropout), runs fused attention of transformers, which never forms
             the matrix, or has attention that cannot be measured: causal, over windows or pooled tokens, across two
-            token sets, of one query only, or none at all.
-        RuntimeError: a layer gave no attention, or was not reached.
+            token sets, of one query only, or none at all; or a layer was not reached.
     """
     if module.training:
         raise ValueError("the model is in training mode, where dropout changes the attention; call module.eval() first")
@@ -48,7 +47,10 @@ def catching_attention(module: Any, consume: Callable[[int, Any], None], *, toke
             number = len(reached) % layers + 1
             attention = output if site.place is None else _pick(output, site.place)
             if attention is None:
-                raise RuntimeError(f"layer {number} gave no attention matrix; expected it as the second output")
+                raise ValueError(
+                    f"layer {number} ({type(site.module).__name__}) gave no attention matrix: it runs a fused or an approximate "
+                    "form, which never has one; expected softmax attention among the layer's outputs"
+                )
             _check(number, attention, tokens)
             reached.append(number)
             consume(number, attention.detach())
@@ -58,20 +60,26 @@ def catching_attention(module: Any, consume: Callable[[int, Any], None], *, toke
 
         return caught
 
-    fused = [] if _of_transformers(module) else [m for m in module.modules() if getattr(m, "fused_attn", False)]
+    if _of_transformers(module):  # that declare nothing form attention for the outside only when asked
+        settings = [(module.config, "output_attentions", any(not site.pass_on for site in sites))]
+    else:
+        settings = [(m, "fused_attn", False) for m in module.modules() if hasattr(m, "fused_attn")]
+    before = [getattr(owner, name) for owner, name, _ in settings]
     handles = [site.module.register_forward_hook(hook(site)) for site in sites]
     try:
-        for m in fused:
-            m.fused_attn = False
+        for owner, name, value in settings:
+            setattr(owner, name, value)
         yield
     finally:
         for handle in handles:
             handle.remove()
-        for m in fused:
-            m.fused_attn = True
+        for (owner, name, _), value in zip(settings, before, strict=True):
+            setattr(owner, name, value)
     if not reached or len(reached) % layers:
         expected = list(range(1, layers + 1))
-        raise RuntimeError(f"attention was caught in layers {reached}; expected {expected} once a call of the model")
+        raise ValueError(
+            f"attention was caught in layers {reached}; expected {expected} in every call: the model skips or changes layers"
+        )
 
 
 def _pick(output: Any, index: int) -> Any:

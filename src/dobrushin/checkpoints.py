@@ -336,11 +336,11 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
             module, info = AutoModel.from_pretrained(
                 where, config=config, use_safetensors=True, output_loading_info=True, **eager, **local
             )
-            _check_complete(info, spec.title)
+            _check_complete(info, module)
             digest, revision = _sha256_of_files(files), _revision(where)
     except FileNotFoundError:
         raise
-    except (ValueError, KeyError, TypeError, RuntimeError, OSError, ImportError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, OSError, ImportError) as error:
         raise ValueError(f"{spec.title} cannot be loaded with transformers: {' '.join(str(error).split())[:400]}") from error
     model = Model(spec, module, None, digest, revision=revision)
     if module.main_input_name == "pixel_values":
@@ -353,8 +353,8 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
     return replace(model, tokenizer=_tokenizer(module, where, untrained))
 
 
-def _check_complete(info: Mapping[str, Any], title: str) -> None:
-    """Refuse a checkpoint that leaves weights of the encoder to chance (transformers would only warn)."""
+def _check_complete(info: Mapping[str, Any], module: Any) -> None:
+    """Refuse a checkpoint that leaves weights of the encoder to chance, or layers out (transformers would only warn)."""
     missing = sorted(k for k in info["missing_keys"] if not k.startswith(("pooler.", "embeddings.mask_token")))
     mismatched = [str(k[0]) if isinstance(k, tuple) else str(k) for k in info.get("mismatched_keys") or ()]
     if missing or mismatched or info.get("error_msgs"):
@@ -363,6 +363,15 @@ def _check_complete(info: Mapping[str, Any], title: str) -> None:
             f"the checkpoint does not fit the architecture: {len(missing)} weights are missing and {len(mismatched)} have "
             f"another shape ({names}); it is of another model, or not whole"
         )
+    there = {path for path, _ in module.named_modules()}
+    for key in sorted(info.get("unexpected_keys") or ()):  # of a head are fine, of a layer more than there are, not
+        parts = key.removeprefix(f"{module.base_model_prefix}.").split(".")
+        for k, part in enumerate(parts):
+            if part.isdigit() and ".".join(parts[:k]) in there and ".".join(parts[: k + 1]) not in there:
+                raise ValueError(
+                    f"the checkpoint has a layer that the configuration leaves out ({key}); it is of another model, or its "
+                    "config.json was changed"
+                )
 
 
 # --- what a model takes

@@ -77,7 +77,7 @@ def _read(file: Path) -> Any:
             picture = opened.copy()
     except UnidentifiedImageError:
         raise ValueError(f"{file} is not an image that Pillow can read; take it out of the folder") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # Pillow's readers raise many kinds, struct.error and EOFError among them
         raise ValueError(f"{file} is damaged ({error}); replace it or take it out of the folder") from None
     if picture.mode not in _EIGHT_BITS:
         raise ValueError(f"{file} has mode {picture.mode!r}; convert it to 8 bits a channel")

@@ -218,6 +218,9 @@ def token_roles(module: Any, size: int) -> tuple[str, ...]:
     declared = getattr(module, "num_prefix_tokens", len(prefix))
     if declared != len(prefix):
         raise ValueError(f"the model has {declared} tokens before its patches, of which {prefix} are known; expected all to be")
+    grid = getattr(getattr(module, "patch_embed", None), "grid_size", None)  # of timm, for the size that it was made for
+    if grid is not None:
+        return (*prefix, *["content"] * (grid[0] * grid[1]))
     patch = patch_size(module)
     if patch is None:
         raise ValueError("the model does not say how it cuts an image into patches; expected a plain vision transformer")
