@@ -313,7 +313,10 @@ def _our_cells(verdicts: pd.DataFrame) -> dict[str, str]:
     found = {}
     for scope, title in SCOPE_TITLES.items():
         holds = verdicts.loc[verdicts["scope"] == scope, "holds"]
-        found[title] = f"{holds.sum()}/{len(holds)}" if scope == "averaged" else count_text(int(holds.sum()), len(holds))
+        if not len(holds):
+            found[title] = "–"
+        else:
+            found[title] = f"{holds.sum()}/{len(holds)}" if scope == "averaged" else count_text(int(holds.sum()), len(holds))
     return found
 
 
