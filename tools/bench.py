@@ -189,7 +189,9 @@ def random_baseline(n: int, draws: int) -> pd.DataFrame:
     for share in baseline("dirichlet", n, draws, 0):
         last = share
     took = time.perf_counter() - before
-    return pd.DataFrame([{"n": n, "draws": last.draws, "holds": last.holds, "seconds": took, "cores": len(os.sched_getaffinity(0))}])
+    return pd.DataFrame(
+        [{"n": n, "draws": last.draws, "holds": last.holds, "seconds": took, "cores": len(os.sched_getaffinity(0))}]
+    )
 
 
 def ratios(table: pd.DataFrame) -> pd.DataFrame:
