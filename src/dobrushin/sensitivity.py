@@ -9,7 +9,7 @@ from dobrushin.compare import count_text, percent
 from dobrushin.results import Measurement
 from dobrushin.tables import depth
 
-__all__ = ["agreement", "depth_bound", "failures_with_special", "restriction"]
+__all__ = ["depth_bound", "dispersion", "failures_with_special", "restriction"]
 
 
 def restriction(measured: list[Measurement]) -> pd.DataFrame:
@@ -84,10 +84,25 @@ def depth_bound(measured: list[Measurement]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def agreement(measured: list[Measurement], scope: str = "content") -> pd.DataFrame:
-    """Per model: layers at which all inputs have the same verdict, of how many. Where most do, verdicts are not independent."""
-    rows = []
+def dispersion(measured: list[Measurement], scope: str = "content") -> float:
+    r"""How much more the layers' shares vary than if all verdicts of a network were independent, with one chance.
+
+    Pearson's :math:`\chi^2` over its degrees of freedom, pooled over the networks: with n inputs, L layers of which layer l
+    satisfies the condition on :math:`k_l`, and p the share of the network, :math:`\sum_l (k_l - np)^2 / (np(1-p))` over
+    :math:`L - 1`. It is 1 on average for independent verdicts, and about n if all inputs of a layer agree.
+
+    Raises:
+        ValueError: no network whose verdicts differ.
+    """
+    statistic, freedom = 0.0, 0
     for one in measured:
-        share = one.table[one.table["scope"] == scope].groupby("layer")["holds"].mean()
-        rows.append({"Model": one.label, "unanimous": int(share.isin([0.0, 1.0]).sum()), "layers": len(share)})
-    return pd.DataFrame(rows)
+        counts = one.table[one.table["scope"] == scope].groupby("layer")["holds"].agg(["sum", "size"])
+        share = counts["sum"].sum() / counts["size"].sum()
+        if 0 < share < 1:
+            statistic += float(((counts["sum"] - counts["size"] * share) ** 2 / (counts["size"] * share * (1 - share))).sum())
+            freedom += len(counts) - 1
+    if not freedom:
+        raise ValueError(
+            f"all {len(measured)} networks have one verdict throughout in scope {scope!r}; expected some that differ"
+        )
+    return statistic / freedom
