@@ -159,6 +159,23 @@ def test_table_3_shows_no_number_where_none_was_measured():
     assert (first["Averaged"], len(averaged)) == (f"{averaged.sum()}/6", 6)
 
 
+def test_baselines_stand_beside_the_papers_and_say_what_is_missing():
+    table = networks.compare_baselines().set_index(["Table", "Model"])
+    for (name, model), row in table.iterrows():
+        scored = [cell for cell in row["Here"].split(", ") if cell]
+        if row["Verdict"] in ("reproduced", "differs"):
+            assert (row["Verdict"] == "reproduced") == (row["Paper"] in scored), (name, model)
+        elif row["Verdict"].startswith("not measured yet: dobrushin train"):
+            assert row["Paper"]
+            assert not scored
+        else:
+            assert (row["Verdict"], row["Paper"]) == ("partial training data", "")
+    assert table.loc[("Higgs", "gradient boosting"), "Verdict"] == "not measured yet: dobrushin train higgs-baselines"
+    scores, _ = results.read("ftt_california-baselines")
+    ours = [f"{score:.3f}" for score in scores.loc[scores["model"] == "boosting", "score"]]
+    assert table.loc[("California Housing", "gradient boosting"), "Here"] == ", ".join(ours)
+
+
 def test_an_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(0)
     covered = 0

@@ -2,13 +2,17 @@
 
 A verdict is one of
 
-- ``reproduced``: measured with the paper's own weights (or law), and it agrees;
-- ``differs``: measured with the paper's own weights (or law), and it does not agree;
+- ``reproduced``: measured as the paper does (its own weights or law, its input size, at least its number of inputs, all
+  its columns), and it agrees;
+- ``differs``: measured so, and it does not agree;
 - ``not measured yet``: the paper's weights were not at hand; the command that measures them stands beside it.
 
-Ours agrees with a share of the paper if its 95 % interval contains it, to the digits that are printed.  What was
-measured with other weights, on fewer inputs or at another size has a row of its own, which says so, and no verdict: it
-neither confirms nor contradicts the paper.
+A share or a count of inputs agrees if the 95 % interval of ours contains the paper's, to the digits that are printed; a
+number of layers and what Table 2 says of carriers agree if they are the same as printed.  All other results have a row of
+their own, with a status in place of a verdict, for they neither confirm nor contradict the paper: ``measured on a
+derivative``, ``another model``, ``untrained``, ``not the paper's inputs or columns`` (its weights, but fewer inputs,
+another size or some of the columns) and ``no row of the paper at hand`` (measured as the paper does, in a table of which
+our sources lack that row).
 """
 
 from __future__ import annotations
@@ -165,7 +169,9 @@ def _not_yet(model: str) -> str:
 
 
 def _status(one: Measurement) -> str:
-    """What stands where a verdict would, had the result been measured as the paper's."""
+    """What stands in place of a verdict."""
+    if is_the_papers(one, one.how["model"]["name"]):
+        return "no row of the paper at hand"
     other = {"derivative": "measured on a derivative", "paper's checkpoint": "not the paper's inputs or columns"}
     return other.get(one.status, one.status)
 
@@ -192,7 +198,7 @@ def compare_failing(measured: list[Measurement]) -> pd.DataFrame:
         if not ours:
             rows.append({"Model": title, "From": "here", "Failing inputs": "", "Verdict": _not_yet(str(model))})
     for one in left:
-        found = by_layer(failing(one))
+        found = by_layer(failing(one)) if "content" in set(one.table["scope"]) else "–"
         rows.append({"Model": one.label, "From": f"here, {one.inputs}", "Failing inputs": found, "Verdict": _status(one)})
     return pd.DataFrame(rows)
 
@@ -255,7 +261,9 @@ def paper_carriers(cell: Mapping[Any, Any]) -> tuple[str, str, str, str]:
 
 
 def carrier_cells(one: Measurement) -> tuple[str, ...]:
-    """The same of a result, its layers first."""
+    """The same of a result, its layers first; "–" for each if the mean over all tokens was not measured."""
+    if "averaged_all" not in set(one.table["scope"]):
+        return ("–",) * 5
     found = carriers(one.table)
     median = found["median score, content carrier"]
     return (
@@ -313,7 +321,12 @@ def _our_cells(verdicts: pd.DataFrame) -> dict[str, str]:
     found = {}
     for scope, title in SCOPE_TITLES.items():
         holds = verdicts.loc[verdicts["scope"] == scope, "holds"]
-        found[title] = f"{holds.sum()}/{len(holds)}" if scope == "averaged" else count_text(int(holds.sum()), len(holds))
+        if holds.empty:
+            found[title] = "–"
+        elif scope == "averaged":
+            found[title] = f"{holds.sum()}/{len(holds)}"
+        else:
+            found[title] = count_text(int(holds.sum()), len(holds))
     return found
 
 

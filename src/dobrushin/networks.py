@@ -251,6 +251,13 @@ def compare_baselines(folder: Path = results.RESULTS) -> pd.DataFrame:
         beside = folder / f"ftt_{name}-baselines.json"
         printed = paper("table3").query(f"configuration == '{name}-3'")
         if not beside.exists():
+            for cell in printed.to_dict("records"):
+                for column, title in (("boosting", "gradient boosting"), ("linear", "linear")):
+                    rows.append(
+                        {"Table": cell["title"].partition(",")[0], "Model": title, "Metric": cell["metric"]}
+                        | {"Paper": f"{cell[column]:.3f}", "Here": ""}
+                        | {"Verdict": f"not measured yet: dobrushin train {name}-baselines"}
+                    )
             continue
         scores, how = results.read(beside.stem, folder)
         for model, column, title in (
