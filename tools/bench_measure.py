@@ -96,7 +96,9 @@ def peak(depth: int) -> dict[str, Any]:
     import timm
 
     model, _ = _prepared("dinov2-b", BATCH)
-    module = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=224, depth=depth, num_classes=0).eval().requires_grad_(False)
+    module = (
+        timm.create_model("vit_small_patch14_reg4_dinov2", img_size=224, depth=depth, num_classes=0).eval().requires_grad_(False)
+    )
     model = replace(model, module=module)
     inputs = images(model, default_pictures(2 * BATCH))
     batches = [inputs.batch(first, first + BATCH) for first in range(0, 2 * BATCH, BATCH)]
