@@ -89,7 +89,7 @@ def caught(model, batch, tokens=None):
     return found
 
 
-class Stop(Exception):
+class StopError(Exception):
     pass
 
 
@@ -97,7 +97,7 @@ def embedded(model, batch):
     """What goes into the first layer: one row a token, before anything mixes them."""
 
     def stop(_module, arguments, keywords):
-        raise Stop(arguments[0] if arguments else keywords["hidden_states"])
+        raise StopError(arguments[0] if arguments else keywords["hidden_states"])
 
     first = layers_of(model)[0]
     path = next(name for name, m in model.module.named_modules() if m is first)
@@ -106,7 +106,7 @@ def embedded(model, batch):
     try:
         with torch.inference_mode():
             model(batch)
-    except Stop as stopped:
+    except StopError as stopped:
         return stopped.args[0]
     finally:
         handle.remove()
