@@ -113,3 +113,14 @@ def test_depth_has_a_point_a_layer():
     assert panel["curves"] == []
     rollout, bound = panel["series"][2]["points"], panel["series"][0]["points"]
     assert all(low["y"] <= high["y"] + 1e-12 for low, high in zip(rollout, bound, strict=True))
+
+
+def test_shading_is_told_and_a_logarithmic_axis_has_ticks():
+    stack = np.random.default_rng(1).dirichlet(np.ones(4), (2, 4))
+    (panel,) = points_of(figures.depth({"one": stack}))["panels"]
+    (area,) = panel["areas"]
+    told = {point["y"] for series in panel["series"] for point in series["points"]}
+    assert told <= {y for _, y in area} | {p["y"] for p in panel["series"][1]["points"]}
+    assert len(panel["yticks"]) >= 1
+    low, high = panel["ylim"]
+    assert all(low <= place <= high and float(words) == pytest.approx(place) for place, words in panel["yticks"])

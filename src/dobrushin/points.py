@@ -6,6 +6,7 @@ second representation of the same output; the picture itself is what is printed,
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -26,6 +28,7 @@ MIME = "application/vnd.dobrushin.points+json"
 """Type of the representation that :func:`points_of` gives."""
 
 _TOLD: weakref.WeakKeyDictionary[Axes, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
+_FEWEST_TICKS = 3
 _PLAIN = {r"\frac{1}{2}": "½", r"\kappa": "κ", r"\ell": "ℓ", r"\Delta": "Δ", r"\prod": "∏"}
 
 
@@ -89,7 +92,11 @@ def _ticks(axis: Any, limits: tuple[float, float]) -> list[list[Any]]:
     labels = axis.get_major_formatter().format_ticks(places)
     low, high = sorted(limits)
     shown = [(float(p), f"{p:g}" if "mathdefault" in text else _plain(text)) for p, text in zip(places, labels, strict=True)]
-    return [[p, text] for p, text in shown if low <= p <= high]
+    inside = [[p, text] for p, text in shown if low <= p <= high]
+    if axis.get_scale() == "log" and len(inside) < _FEWEST_TICKS:
+        steps = [m * 10.0**k for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in (1, 2, 5)]
+        inside = [[p, f"{p:g}"] for p in steps if low <= p <= high]
+    return inside
 
 
 def _panel(axes: Axes) -> dict[str, Any]:
@@ -104,11 +111,15 @@ def _panel(axes: Axes) -> dict[str, Any]:
         {"label": label, "points": np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float).tolist()}
         for label, line in named.items() if label not in told and not str(line.get_label()).startswith("_")
     ]  # fmt: skip
+    areas = [
+        np.asarray(outline.vertices).tolist()
+        for drawn in axes.collections if isinstance(drawn, PolyCollection) for outline in drawn.get_paths()
+    ]  # fmt: skip
     return {
         "title": _plain(axes.get_title()), "xlabel": _plain(axes.get_xlabel()), "ylabel": _plain(axes.get_ylabel()),
         "xscale": axes.get_xscale(), "yscale": axes.get_yscale(), "xlim": list(axes.get_xlim()), "ylim": list(axes.get_ylim()),
         "xticks": _ticks(axes.xaxis, axes.get_xlim()), "yticks": _ticks(axes.yaxis, axes.get_ylim()),
-        "guides": guides, "bands": bands, "curves": curves, "series": _TOLD[axes],
+        "guides": guides, "bands": bands, "areas": areas, "curves": curves, "series": _TOLD[axes],
     }  # fmt: skip
 
 

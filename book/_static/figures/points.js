@@ -26,6 +26,13 @@
     s: [4, 45], D: [4, 0], "^": [3, -90], v: [3, 90], "<": [3, 180], ">": [3, 0], p: [5, -90], h: [6, -90],
     "*": [10, -90, 0.45], P: [8, 22.5, 0.55], X: [8, 0, 0.5],
   };
+  /** At most two lines of so many letters, broken at a space where there is one. */
+  function wrapped(words, letters) {
+    if (words.length <= letters) return [words];
+    const at = words.lastIndexOf(" ", letters);
+    const [first, rest] = at > 0 ? [words.slice(0, at), words.slice(at + 1)] : [words.slice(0, letters), words.slice(letters)];
+    return [first, rest.length > letters ? `${rest.slice(0, letters - 1)}…` : rest];
+  }
   function dashed(line) {
     const dashes = Array.isArray(line) ? line[1]?.map((length) => 1.5 * length).join(" ") : DASHES[line];
     return dashes ? { "stroke-dasharray": dashes } : {};
@@ -45,6 +52,7 @@
   class Answering {
     constructor(figure, data) {
       this.figure = figure;
+      for (const panel of data.panels) for (const series of panel.series) if (series.color === "#000000") series.color = BLACK; // which is light in the dark theme
       this.panels = data.panels;
       this.columns = data.columns;
       this.hidden = new Set();
@@ -118,11 +126,10 @@
       const bottom = MARGIN.top + inner.height;
       const right = left + inner.width;
       for (const band of panel.bands) image.append(svg("rect", { class: "band", x: left, width: inner.width, y: y(band.high), height: y(band.low) - y(band.high) }));
-      for (let [value, words] of panel.yticks) {
+      for (const [value, words] of panel.yticks) {
         line([left, y(value)], [right, y(value)], "grid");
-        words = words.replace("\n", ", ");
-        const fits = Math.floor((left - 24) / LETTER);
-        text([left - 6, y(value) + 4], words.length > fits ? `${words.slice(0, fits - 1)}…` : words, { "text-anchor": "end" });
+        const lines = wrapped(words.replace("\n", ", "), Math.round((left - 24) / LETTER));
+        text([left - 6, y(value) + 4 - 7 * (lines.length - 1)], lines.join("\n"), { "text-anchor": "end" });
       }
       let last = -Infinity;
       for (const [value, words] of panel.xticks) {
@@ -135,7 +142,7 @@
       text([left + inner.width / 2, height - 8], panel.xlabel);
       const title = panel.title.replace("\n", ", ");
       text([left + inner.width / 2, 16], title, { class: "title", ...(8 * title.length > inner.width ? { style: "font-size: 11px" } : {}) });
-      text([14, MARGIN.top + inner.height / 2], panel.ylabel.replace("\n", " "), { transform: `rotate(-90 14 ${MARGIN.top + inner.height / 2})` });
+      text([14, height / 2], panel.ylabel.replace("\n", " "), { transform: `rotate(-90 14 ${height / 2})` });
       const clip = `clip-${Math.random().toString(36).slice(2)}`;
       image.append(svg("clipPath", { id: clip }, svg("rect", { x: left - 7, y: MARGIN.top - 7, width: inner.width + 14, height: inner.height + 14 })));
       const field = svg("g", { "clip-path": `url(#${clip})` });
@@ -145,6 +152,7 @@
         field.append(svg("line", { class: "guide", ...ends }));
       }
       const path = (points) => points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ");
+      for (const area of panel.areas) field.append(svg("polygon", { class: "band", points: path(area) }));
       for (const curve of panel.curves) field.append(svg("polyline", { points: path(curve.points), fill: "none", stroke: BLACK }));
       const asked = [];
       for (const series of panel.series.filter((one) => !this.hidden.has(one.label))) {
