@@ -191,10 +191,3 @@ def test_a_cell_that_fails_fails_the_run_and_a_change_during_a_run_does_not_coun
     assert [path.name for path in execute.EXECUTED.iterdir()] == ["02_b.ipynb"]  # and nothing unfinished
     assert execute.fault(execute.EXECUTED / "01_a.ipynb") == "01_a.ipynb has not been executed; run: make book"
     assert execute.fault(execute.EXECUTED / "02_b.ipynb") == "02_b.ipynb was executed before its sources changed; run: make book"
-
-
-def test_the_executed_copies_of_the_book_are_valid():
-    copies = [execute.EXECUTED / notebook.name for notebook in execute.notebooks()]
-    if not all(copy.exists() for copy in copies):
-        pytest.skip("the notebooks are not executed; run: make book")
-    assert [execute.fault(copy) for copy in copies] == [None] * len(copies)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import oracle
 from dobrushin import _kernels, _overlaps, equality, random_stochastic
+from dobrushin.equality import tv_error
 from strategies import matrix
 
 UNIT = 2.0**-58
@@ -192,6 +193,30 @@ def test_the_integers_cannot_hide_the_best_pair(m, good):
     assert judge(A).pair == (0, 1)
     assert judge(A).holds is good
     assert_as_judged(A, equality(A))
+
+
+@settings(max_examples=100)
+@given(
+    n=st.integers(2, 40), seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS), rounding=st.sampled_from([2.0**-49, 2.0**-13])
+)
+def test_both_scans_find_the_same(n, seed, kind, rounding):
+    """Few tokens are scanned in float64, many in integers; where neither has a near-tie they agree on all pairs."""
+    A = kind(n, np.random.default_rng(seed))[None]
+    error = tv_error(n)
+    records = np.zeros((2, 1), _kernels.SCAN)
+    for scan, out in zip((_kernels.scan_in_float64, _kernels.scan_in_integers), records, strict=True):
+        scan(A, rounding, 2 * rounding + 2 * error, error, out)
+    (few,), (many,) = records
+    for name in ("good", "other", "looseness"):
+        assert few[name] == pytest.approx(many[name], abs=2 * error)
+        close = [abs(r[name] - r[name + "_second"]) <= 2 * error for r in (few, many) if np.isfinite(r[name])]
+        assert len(set(close)) <= 1
+        pair = "loosest_pair" if name == "looseness" else name + "_pair"
+        if not any(close):
+            assert np.array_equal(few[pair], many[pair])
+    assert few["exact"] == many["exact"]
+    if not rounding < 2.0**-40:  # far above what adding up in another order does
+        assert few["fragile"] == many["fragile"]
 
 
 # --- the integers -----------------------------------------------------------------------------------------------

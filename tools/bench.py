@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,11 @@ def attention(n: int, count: int) -> np.ndarray:
     else:
         model = models.load("dinov2-s-saliency", size=14 * round(n**0.5))
         inputs = images(model, default_pictures(1))
-    keep, found = np.flatnonzero(content_mask(inputs.roles(0))), []
+    keep = np.flatnonzero(content_mask(inputs.roles(0)))
+    found: list[np.ndarray] = []
 
     def consume(_layer: int, matrices: Any) -> None:
-        if sum(map(len, found)) < count:
+        if sum(len(part) for part in found) < count:
             found.append(restrict(matrices, keep)[0])
 
     with torch.inference_mode(), catching_attention(model.module, consume):
@@ -166,8 +168,8 @@ def kernels(sizes: tuple[int, ...], seconds: float) -> pd.DataFrame:
         for matrices, A in (("uniform on the simplex", drawn), ("attention", attention(n, count))):
             for dtype in (np.float64, np.float32):
                 stored = A.astype(dtype)
-                running = {
-                    name: (lambda contender=contender, stored=stored: contender(stored))
+                running: dict[str, Callable[[], np.ndarray]] = {
+                    name: partial(contender, stored)
                     for name, contender in CONTENDERS.items()
                     if name != "NumPy broadcast" or n <= LARGEST_BROADCAST
                 }

@@ -41,7 +41,7 @@ def folder(path: str | Path, number: int) -> Pictures:
     """`number` photographs of a folder and its subfolders, evenly spaced in the order of their names.
 
     All that are chosen are read once, so that a bad one is found before anything is measured.  Grey, palette and
-    CMYK images become RGB; transparency is laid on white.  Hidden files are passed over.
+    CMYK images become RGB, turned as EXIF says; transparency is laid on white.  Hidden files are passed over.
 
     Raises:
         FileNotFoundError: there is no such folder, or no file in it.
@@ -69,12 +69,12 @@ def folder(path: str | Path, number: int) -> Pictures:
 
 
 def _read(file: Path) -> Any:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(file) as opened:
             opened.load()
-            picture = opened.copy()
+            picture = ImageOps.exif_transpose(opened)
     except UnidentifiedImageError:
         raise ValueError(f"{file} is not an image that Pillow can read; take it out of the folder") from None
     except Exception as error:  # Pillow's readers raise many kinds, struct.error and EOFError among them

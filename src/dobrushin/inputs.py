@@ -126,7 +126,7 @@ class Lines:
     """Token sequences of different lengths, padded on the right within a batch; padding is left out of every matrix."""
 
     text: Text
-    token_ids: tuple[Int[np.ndarray, " length"], ...]
+    token_ids: tuple[Int[np.ndarray, " _"], ...]
     special: tuple[tuple[str, ...], ...]
     padding_id: int = 0
 

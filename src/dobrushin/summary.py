@@ -68,13 +68,13 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Rows of a summary as a table in MyST Markdown."""
-    lines = ["| Number | Paper | Here | Verdict |", "|---|---|---|---|"]
+    """Rows of a summary as a table in MyST Markdown, of the class "summary"."""
+    lines = ["```{table}", ":class: summary", "", "| Number | Paper | Here | Verdict |", "|---|---|---|---|"]
     for row in table.to_dict("records"):
         ours = f"`{row['command']}`" if row["command"] else row["ours"]
         verdict = f"**{row['verdict']}**" + (f": {row['why']}" if row["why"] else "")
         lines.append(f"| {row['subject']}: {row['quantity']} | {row['paper'] or '–'} | {ours} | {verdict} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "```"])
 
 
 def _row(
