@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import json
 import shlex
 import warnings
@@ -220,7 +221,7 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
     asked = size or spec.size
     arguments: dict[str, Any] = {"img_size": asked} if asked else {}
     if folder.is_dir() and "num_classes" in described:
-        arguments["num_classes"] = described["num_classes"]
+        arguments["num_classes"] = overlay["num_classes"] = described["num_classes"]
 
     def make(**more: Any) -> Any:
         try:
@@ -334,7 +335,13 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
         else:
             files = _safetensors(where)
             module, info = AutoModel.from_pretrained(
-                where, config=config, use_safetensors=True, output_loading_info=True, **eager, **local
+                where,
+                config=config,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **eager,
+                **local,
             )
             _check_complete(info, module)
             digest, revision = _sha256_of_files(files), _revision(where)
@@ -342,6 +349,10 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, OSError, ImportError) as error:
         raise ValueError(f"{spec.title} cannot be loaded with transformers: {' '.join(str(error).split())[:400]}") from error
+    wanted = inspect.signature(module.forward).parameters.values()
+    needed = [p.name for p in wanted if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    if more := [name for name in needed if name not in (module.main_input_name, "attention_mask")]:
+        raise ValueError(f"{spec.title} needs {', '.join(more)} too; expected a model of images or of text alone")
     model = Model(spec, module, None, digest, revision=revision)
     if module.main_input_name == "pixel_values":
         return _with_processor(model, where, size)

@@ -50,6 +50,11 @@ VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
 SCOPES = (*VERDICTS, "rollout_content", "rollout_all")
 """All scopes, the verdicts on layers, then the rollouts over all layers."""
 
+_COLUMNS = (
+    "scope", "layer", "input", "head", "kappa", "gap", "margin", "holds", "fragile", "i", "j", "n",
+    "entrywise", "columnwise", "carrier", "role", "score",
+)  # fmt: skip
+
 MODEL_ROUNDING = 2.0**-13
 """Relative error assumed of an attention weight computed in float32, for `fragile`.
 
@@ -128,7 +133,7 @@ def _measure(
                 work.abandon()
             bar.update(stop - first)
 
-    parts = work.tables()
+    parts = [part for part in work.tables() if len(part)]  # of averages alone, batches have no row
     roles_of_all = inputs.roles(0)
     keep = np.flatnonzero(content_mask(roles_of_all))
     for layer, total in enumerate(work.totals(len(roles_of_all)), start=1):
@@ -145,7 +150,7 @@ def _measure(
     table = pd.concat(parts, ignore_index=True)
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
     table["role"] = table["role"].astype("category")
-    return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)
+    return table[list(_COLUMNS)].sort_values(["scope", "layer", "input", "head"], ignore_index=True)
 
 
 def _scopes(scopes: Iterable[str] | None, inputs: Any) -> tuple[str, ...]:
