@@ -5,17 +5,25 @@ from __future__ import annotations
 import functools
 import gzip
 import http.server
+import json
+import re
 import shutil
 import threading
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
+
+import site_viewer
+from dobrushin import show
+from dobrushin.catalogue import catalogue
 
 SITE = Path(__file__).parents[1] / "_build" / "html"
 BASE = "/some/path/"
 WIDTHS = (390, 768, 1440)
+NUMBERS = re.compile(r"−?\d+(?:\.\d+)?(?:e[+−]\d+)?")
 LARGEST_PAGE = 1_000_000
 """Bytes, compressed, that a page may cost without the plotting library."""
 PAGES = sorted(
@@ -115,15 +123,15 @@ def test_page(page, base, name):
         f"no alt text: {html[:200]}"
         for html in page.locator(f"main :is({without_text})").evaluate_all("all => all.map(e => e.outerHTML)")
     ]
-    for scheme in ("light", "dark"):
+    # Every width in both themes; all of axe-core's rules on a phone, and where the theme matters again on a wide screen.
+    for scheme, widths, rules in (("light", reversed(WIDTHS), {}), ("dark", WIDTHS, {"runOnly": ["color-contrast"]})):
         page.emulate_media(color_scheme=scheme)
-        for width in WIDTHS:
+        for width in widths:
             page.set_viewport_size({"width": width, "height": 900})
             wide = page.evaluate("document.documentElement.scrollWidth")
             if wide > width:
                 faults.append(f"{wide} px wide at {width} px, {scheme}")
-        only = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}
-        faults += [f"{scheme}: {fault}" for fault in violations(page, **only)]
+        faults += [f"{scheme}: {fault}" for fault in violations(page, **rules)]
     assert not faults, "\n".join(map(str, faults))
 
 
@@ -145,7 +153,7 @@ def test_links_lead_somewhere(name):
         path = Path(unquote(urlsplit(url).path))
         if not path.is_file():
             missing.append(f"{target}: no such file")
-        elif fragment and path.suffix == ".html" and not fragment.startswith("A="):
+        elif fragment and path.suffix == ".html" and not fragment.startswith(("A=", "see=")):
             page = parsed(path)
             if not page.find(id=unquote(fragment)) and not page.find(attrs={"name": unquote(fragment)}):
                 missing.append(f"{target}: no such place")
@@ -169,10 +177,20 @@ def test_search_finds_the_theorem(page, base, words):
 
 
 @needs_chromium
-@pytest.mark.parametrize("name", ["index.html", "book/index.html", "notebooks/01_theorem.html", "book/explorer.html"])
-def test_works_from_files(page, name):
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    {
+        "index.html": "mjx-container",
+        "notebooks/01_theorem.html": "mjx-container",
+        "notebooks/03_minilm.html": ".answering svg",
+        "book/explorer.html": ".explorer-pairs td",
+        "book/viewer.html": ".viewer-rows figure",
+        "book/results.html": ".results-bar",
+    }.items(),
+)
+def test_works_from_files(page, name, shown):
     page.goto((SITE / name).as_uri())
-    page.wait_for_selector("mjx-container")
+    page.wait_for_selector(shown)
     assert not page.faults
     assert all(url.startswith(("file:", "data:", "blob:")) for url in page.loaded)
 
@@ -257,3 +275,112 @@ def test_dragging_keeps_the_row_stochastic(page, base):
     values = [page.get_by_label(f"row 1, column {k}").input_value() for k in (1, 2, 3)]
     assert values == ["0.4", "0.225", "0.375"]
     assert verdict(page) != "none"
+
+
+# The viewer of single inputs
+
+
+@needs_chromium
+def test_the_viewer_shows_what_the_address_says(page, base):
+    page.goto(f"{base}book/viewer.html#see=sentences-3,4")
+    page.wait_for_selector(".viewer-rows figure")
+    table, how = site_viewer.groups()["sentences"]
+    row = table[(table["example"] == 2) & (table["layer"] == 4)].to_dict("records")[0]
+    shown = page.locator(".viewer-values").inner_text()
+    for name in ("kappa", "lazy_kappa", "margin", "A_ii", "A_ji", "A_jj", "A_ij"):
+        assert any(float(word.replace("−", "-")) == pytest.approx(row[name], rel=1e-3) for word in NUMBERS.findall(shown)), name
+    assert page.locator(".viewer-verdict").get_attribute("data-verdict") == ("holds" if row["holds"] else "fails")
+    pair = [page.locator(f".viewer-rows figure:nth-child({k}) .own").inner_text() for k in (1, 2)]
+    assert pair == [how["examples"][2]["tokens"][row[k]] for k in "ij"]
+    page.get_by_role("radio", name="layer 5").check(force=True)
+    assert page.url.endswith("#see=sentences-3,5")
+    page.get_by_label("Input").select_option(index=0)
+    page.wait_for_function("location.hash === '#see=sentences-1,5'")
+    assert not page.faults
+
+
+@needs_chromium
+def test_the_viewer_with_the_keyboard(page, base):
+    page.goto(f"{base}book/viewer.html#see=sentences-1,1")
+    heat_map = page.get_by_role("application")
+    heat_map.focus()
+    for key in ("Home", "Home", "ArrowLeft", "ArrowDown"):
+        page.keyboard.press(key)
+    table, how = site_viewer.groups()["sentences"]
+    row = table[(table["example"] == 0) & (table["layer"] == 1)].to_dict("records")[0]
+    i, tokens = row["i"], how["examples"][0]["tokens"]
+    said = page.locator(".viewer-asked").inner_text()
+    assert f"“{tokens[i + 1]}” ({i + 2})" in said
+    assert f"“{tokens[i - 1]}” ({i})" in said
+    assert float(said.split(": ")[1].rstrip(".")) == pytest.approx(show.weights(row)[i + 1, i - 1], rel=1e-3)
+    page.get_by_role("radio", name="layer 1").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith("#see=sentences-1,2")
+    assert not page.faults
+
+
+@needs_chromium
+@pytest.mark.parametrize("address", ["#see=nothing-1,1", "#see=sentences-1,99", "#see=", "#nonsense"])
+def test_a_bad_address_shows_an_example(page, base, address):
+    page.goto(f"{base}book/viewer.html{address}")
+    page.wait_for_selector(".viewer-rows figure")
+    assert page.locator(".viewer-layers input:checked").count() == 1
+    assert not page.faults
+
+
+@needs_chromium
+def test_every_example_can_be_seen(page, base):
+    page.goto(f"{base}book/viewer.html")
+    page.wait_for_selector(".viewer-rows figure")
+    for name, (table, how) in site_viewer.groups().items():
+        for k, example in enumerate(how["examples"]):
+            layers = table.loc[table["example"] == k, "layer"].max()
+            page.evaluate(f"location.hash = '#see={name}-{k + 1},{layers}'")
+            page.wait_for_function(f"document.querySelectorAll('.viewer-layers input').length === {layers}")
+            page.wait_for_function(f"document.querySelector('.viewer-bar label:nth-child(2) select').value === '{name}-{k + 1}'")
+            assert page.locator(".viewer-map canvas").get_attribute("width") == str(len(example["tokens"]))
+    assert not page.faults
+
+
+# Figures that can be asked
+
+
+@needs_chromium
+def test_a_figure_answers(page, base):
+    page.goto(f"{base}notebooks/03_minilm.html")
+    points = json.loads(page.locator("script[data-figure=fig-minilm-layers]").inner_text())
+    words = [point["words"] for series in points["panels"][0]["series"] for point in series["points"]]
+    chart = page.locator("#fig-minilm-layers svg[role=application]").first
+    chart.focus()
+    tip = page.locator("#fig-minilm-layers .answering-tip")
+    for press, expected in (("ArrowRight", words[0]), ("ArrowRight", words[1]), ("ArrowLeft", words[0])):
+        page.keyboard.press(press)
+        assert tip.inner_text() == expected
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    assert not page.locator("#fig-minilm-layers img").is_visible()
+    before = chart.locator("polyline").count()
+    series = page.locator("#fig-minilm-layers .answering-legend button").first
+    series.click()
+    assert series.get_attribute("aria-pressed") == "false"
+    assert page.locator("#fig-minilm-layers svg[role=application]").first.locator("polyline").count() == before - 1
+    page.emulate_media(media="print")
+    assert page.locator("#fig-minilm-layers img").is_visible()
+    assert not page.faults
+
+
+# Downloads
+
+
+@needs_chromium
+def test_all_results_can_be_downloaded(page, base, tmp_path):
+    page.goto(f"{base}book/results.html")
+    ours = catalogue()
+    for ending, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet)):
+        with page.expect_download() as waiting:
+            page.locator(f"main a[download][href$='.{ending}']").click()
+        waiting.value.save_as(tmp_path / f"table.{ending}")
+        table = read(tmp_path / f"table.{ending}")
+        assert list(table.columns) == list(ours.columns)
+        assert len(table) == len(ours) == page.locator(".results-table tbody tr").count()
+        assert table["share"].round(12).equals(ours["share"].astype(float).round(12))

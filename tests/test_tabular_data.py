@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sklearn.preprocessing import QuantileTransformer
 
 from dobrushin import tabular_data
 from dobrushin.tabular_data import DATA_VARIABLE, Table, load, prepare
@@ -145,6 +146,28 @@ def test_preparing_keeps_the_order_of_every_feature(X, seed):
         for before, after in zip(raw.T, prepared.X[part].T, strict=True):
             assert (np.diff(after[np.argsort(before, kind="stable")]) >= -1e-6).all()  # float32 of an increasing map
     assert np.array_equal(prepare(table, seed).X["test"], prepared.X["test"])
+
+
+@pytest.mark.parametrize(("rows", "quantiles"), [(80, 10), (1200, 40), (70_000, 1000)])
+def test_the_transform_is_fitted_as_the_authors_say(rows, quantiles, rng, monkeypatch):
+    """On training rows with noise of standard deviation 1e-3 / max(sigma, 1e-3), with max(min(n / 30, 1000), 10) quantiles."""
+    fit, seen = QuantileTransformer.fit, []
+
+    def watched(self, X):
+        seen.append((X, self.get_params()))
+        return fit(self, X)
+
+    monkeypatch.setattr(QuantileTransformer, "fit", watched)
+    scale = np.array([1e-4, 0.5, 30])  # the first is below the least deviation
+    X = (scale * rng.normal(size=(2 * rows, 3))).astype(np.float32)
+    table = small(X, np.zeros(2 * rows, dtype=np.float32), "classification")
+    prepare(table, 3)
+    ((fitted, parameters),) = seen
+    assert (parameters["n_quantiles"], parameters["output_distribution"], parameters["random_state"]) == (quantiles, "normal", 3)
+    assert parameters["subsample"] >= rows  # every row counts
+    noise = (fitted - table.X["train"].astype(np.float64)).std(axis=0)
+    expected = 1e-3 / np.maximum(table.X["train"].astype(np.float64).std(axis=0), 1e-3)
+    assert noise == pytest.approx(expected, rel=5 / np.sqrt(2 * rows))  # five standard errors
 
 
 def test_the_target_is_standardised_only_where_it_is_a_number(rng):

@@ -1,7 +1,7 @@
 """Sphinx extension of the book: executed notebooks, the provenance page, and a site that needs no other host.
 
 - A notebook's page is made from its executed copy; a missing or outdated copy is a warning, so an error under -W.
-- ``book/provenance.md`` gets its tables when it is read.
+- Provenance, results and the like get their tables when they are read.
 - MathJax is copied into the site from an installed package, and scripts that fetch from elsewhere are left out.
 """
 
@@ -20,6 +20,8 @@ import execute
 import site_assets
 import site_cite
 import site_results
+import site_runs
+import site_viewer
 from dobrushin import results
 
 MATHJAX = ("es5/tex-mml-chtml.js", "es5/output/chtml/fonts", "es5/input/tex/extensions", "LICENSE")
@@ -33,6 +35,8 @@ FIRST_PAGE = """<!DOCTYPE html>
 </html>
 """
 """What stands at the root of the site: the way to its first page."""
+FILLED = ("book/provenance", "book/rerun", "book/viewer", "book/results", "book/cite")
+"""Pages with tables that the build makes."""
 logger = logging.getLogger(__name__)
 
 
@@ -48,31 +52,19 @@ def read_executed(app: Any, docname: str, source: list[str]) -> None:
     else:
         document = json.loads(copy.read_text(encoding="utf-8"))
         site_assets.drop_points(document)
-        document["cells"].append(_run_this(path.stem, document["metadata"]["dobrushin"]))
+        document["cells"].append(site_runs.run_this(path.stem, document["metadata"]["dobrushin"]))
         source[0] = json.dumps(document)
-
-
-def _run_this(name: str, how: dict[str, Any]) -> dict[str, Any]:
-    """The box that ends a chapter: how to run it, and what that cost when the page was made."""
-    memory = f" and {how['memory_mb'] / 1000:.1f} GB of memory" if "memory_mb" in how else ""
-    text = f"""```{{admonition}} Run this chapter
-:class: note run-this
-
-`make lab` opens it in JupyterLab. From the shell:
-
-    .venv/bin/papermill notebooks/{name}.ipynb {name}.ipynb --cwd notebooks --kernel python3
-
-It took {how["seconds"]:.0f} s{memory} when this page was made ({how["machine"]["processor"]}, one thread).
-{{doc}}`../book/rerun` says how to get there.
-```"""
-    return {"cell_type": "markdown", "id": "run-this-chapter", "metadata": {}, "source": text}
 
 
 def read_provenance(app: Any, docname: str, source: list[str]) -> None:
     """Fill the pages that say where numbers come from."""
     if docname == "book/provenance":
-        filled = source[0].replace("{{ runs }}", _runs()).replace("{{ results }}", _results(results.RESULTS))
-        source[0] = filled.replace("{{ examples }}", _results(site_assets.EXAMPLES))
+        filled = source[0].replace("{{ runs }}", site_runs.runs()).replace("{{ results }}", site_runs.listed(results.RESULTS))
+        source[0] = filled.replace("{{ examples }}", site_runs.listed(site_assets.EXAMPLES))
+    if docname == "book/rerun":
+        source[0] = source[0].replace("{{ chapters }}", site_runs.chapters())
+    if docname == "book/viewer":
+        source[0] = site_viewer.page(source[0])
     if docname == "book/results":
         source[0] = site_results.page(source[0])
     if docname == "book/cite":
@@ -80,55 +72,10 @@ def read_provenance(app: Any, docname: str, source: list[str]) -> None:
 
 
 def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Pages to read again whatever their own files say: provenance, results, citations, and notebooks whose copy is not valid."""
+    """Pages to read again whatever their own files say: those that the build fills, and notebooks whose copy is not valid."""
     found = {name for name in env.found_docs if name.startswith("notebooks/")}
     invalid = [name for name in found if execute.fault(execute.EXECUTED / f"{Path(name).name}.ipynb")]
-    return [*invalid, *(name for name in ("book/provenance", "book/results", "book/cite") if name in env.found_docs)]
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _short(commit: str) -> str:
-    return f"`{commit[:12]}`" + (" and changes" if commit.endswith("+changes") else "")
-
-
-def _runs() -> str:
-    """One row for every notebook, then the versions and machines they ran with."""
-    records = {n.stem: how for n in execute.notebooks() if (how := execute.record(execute.EXECUTED / n.name))}
-    if not records:
-        return "No notebook has been executed."
-    rows = [
-        [
-            f"[{name}](../notebooks/{name}.ipynb)", f"{how['started']}", f"{how['seconds']} s", f"{how.get('memory_mb', '–')} MB",
-            ", ".join(f"`{k}={v}`" for k, v in how["parameters"].items()) or "–", _short(how["commit"]), f"`{how['key'][:12]}`",
-        ]
-        for name, how in records.items()
-    ]  # fmt: skip
-    text = _table(["Notebook", "Started (UTC)", "Time", "Memory", "Parameters", "Commit", "Cache key"], rows)
-    for title, part in (("Versions", "versions"), ("Machine", "machine")):
-        different = {json.dumps(how[part]): how[part] for how in records.values()}
-        for values in different.values():
-            where = ", ".join(name for name, how in records.items() if how[part] == values)
-            text += f"\n\n**{title}** ({where})\n\n" + _table([title, ""], [[k, f"{v}"] for k, v in values.items()])
-    return text
-
-
-def _results(folder: Path) -> str:
-    """One row for every committed result in the folder."""
-    rows = []
-    for path in sorted(folder.glob("*.json")):
-        how = json.loads(path.read_text(encoding="utf-8"))
-        file = f"{{download}}`{path.stem} <../data/{folder.name}/{how['table']['file']}>`"
-        rows.append(
-            [
-                f'<span id="result-{path.stem}"></span>{file}', f"`{how['command']}`",
-                how["started"], _short(how["commit"]), f"{how['table']['rows']:,}", f"`{how['table']['sha256'][:12]}`",
-            ]
-        )  # fmt: skip
-    return _table(["Result", "Command", "Started (UTC)", "Commit", "Rows", "SHA-256"], rows)
+    return [*invalid, *(name for name in FILLED if name in env.found_docs)]
 
 
 def drop_scripts(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:

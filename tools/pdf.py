@@ -16,6 +16,8 @@ BUILT = SITE / "book" / "index.html"
 PAGE = SITE / "whole.html"
 """The page at the root of its site, from where its addresses count."""
 PDF = ROOT / "_build" / "dobrushin.pdf"
+SCALE = 0.76
+"""Of the screen's type size, which is large on paper."""
 FOOTER = (
     '<div style="width: 100%; font: 8px sans-serif; text-align: center">'
     '<span class="title"></span> · <span class="pageNumber"></span> / <span class="totalPages"></span></div>'
@@ -68,7 +70,7 @@ def main() -> int:
         page.evaluate(LINKS)
         page.emulate_media(media="print")
         page.pdf(
-            path=PDF, format="A4", margin={"top": "16mm", "bottom": "18mm", "left": "16mm", "right": "16mm"},
+            path=PDF, format="A4", scale=SCALE, margin={"top": "16mm", "bottom": "18mm", "left": "16mm", "right": "16mm"},
             display_header_footer=True, header_template="<span></span>", footer_template=FOOTER, tagged=True, outline=True,
         )  # fmt: skip
         browser.close()

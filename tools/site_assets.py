@@ -11,12 +11,14 @@ import numpy as np
 import execute
 import site_cite
 import site_results
+import site_viewer
 from dobrushin import equality, results
 from dobrushin.points import MIME
 
-EXAMPLES = results.PAPER.parent / "examples"
+EXAMPLES = site_viewer.EXAMPLES
 PAGES = {
     "book/explorer": (["explorer/exact.js", "explorer/sentence.js", "explorer/explorer.js"], ["explorer/explorer.css"]),
+    "book/viewer": (["viewer/index.js", "viewer/viewer.js"], ["viewer/viewer.css"]),
     "book/results": (["results/results.js"], ["results/results.css"]),
 }
 """Page to its scripts and style sheets, under ``_static``."""
@@ -82,5 +84,6 @@ def write(outdir: Path) -> None:
     target = outdir / "_static" / "explorer" / "sentence.js"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(sentence_script(), encoding="utf-8")
+    site_viewer.write(outdir / "_static" / "viewer")
     site_results.write(outdir / "_static" / "results")
     site_cite.write(outdir / "_static" / "cite")

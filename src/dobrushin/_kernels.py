@@ -19,8 +19,11 @@ from dobrushin._overlaps import SCALE, overlaps, padded, quantize
 __all__ = ["SCAN", "VALUES", "first_fault", "run", "scan_pairs", "tv_matrix", "values_of_pairs"]
 
 # Row sums and distances may be added in any order: `reassoc` lets the compiler use vector instructions, and the
-# error bound of `equality` holds for every order.
+# error bound of `equality` holds for every order.  Such functions call no others: numba would compile those so too.
 _ANY_ORDER = {"reassoc", "nsz"}
+
+FEW = 12
+"""Tokens up to which distances in float64 take less time than the filter in integers."""
 
 # One record a matrix.  Of each class of pairs: the largest TV, the second largest if it is nearly as large (else
 # -inf), and the (lexicographically first) pair that has the largest; -inf and (-1, -1) where the class is empty.
@@ -44,13 +47,13 @@ VALUES = np.dtype([("kappa", np.float64), ("margin", np.float64), ("gap", np.flo
 
 
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _sum_and_range(x):
-    total, low, high = 0.0, x[0], x[0]
+def _sum_and_faults(x):
+    """The sum of a row, and how many of its entries are not in [0, 1]."""
+    total, faults = 0.0, np.int64(0)
     for k in range(x.shape[0]):
         total += x[k]
-        low = x[k] if x[k] < low else low
-        high = x[k] if x[k] > high else high
-    return total, low, high
+        faults += not (x[k] >= 0.0 and x[k] <= 1.0)  # also true for NaN
+    return total, faults
 
 
 @njit(nogil=True, cache=True)
@@ -60,13 +63,12 @@ def first_fault(A, tolerance, substochastic, out):
     for b in range(A.shape[0]):
         out[b, 0] = out[b, 1] = -1
         for i in range(n):
-            total, low, high = _sum_and_range(A[b, i])
-            # A NaN may be lost in the comparisons of the range, but not in the sum.
-            if low >= 0.0 and high <= 1.0 and total <= 1.0 + tolerance and (substochastic or total >= 1.0 - tolerance):
+            total, faults = _sum_and_faults(A[b, i])
+            if faults == 0 and total <= 1.0 + tolerance and (substochastic or total >= 1.0 - tolerance):
                 continue
             out[b, 0] = i
             for k in range(n):
-                if not (A[b, i, k] >= 0.0 and A[b, i, k] <= 1.0):  # also true for NaN
+                if not (A[b, i, k] >= 0.0 and A[b, i, k] <= 1.0):
                     out[b, 1] = k
                     break
             break
@@ -88,7 +90,10 @@ def tv_matrix(A, out):
         for i in range(n):
             out[b, i, i] = 0.0
             for j in range(i + 1, n):
-                out[b, i, j] = out[b, j, i] = 0.5 * _l1(A[b, i], A[b, j])
+                total = 0.0
+                for k in range(n):
+                    total += abs(A[b, i, k] - A[b, j, k])
+                out[b, i, j] = out[b, j, i] = 0.5 * total
 
 
 @njit(nogil=True, cache=True)
@@ -97,11 +102,14 @@ def _on_grid(M):
 
     Not of 2^-52: rows may sum to a little more than 1, and doubles above 2 are multiples of 2^-51 only.
     """
+    integers = 2.0**52  # from here to twice that, doubles are the integers
     for i in range(M.shape[0]):
+        off = 0
         for k in range(M.shape[1]):
             scaled = M[i, k] * 2.0**51
-            if scaled != np.floor(scaled):
-                return False
+            off += (scaled + integers) - integers != scaled
+        if off:
+            return False
     return True
 
 
@@ -114,18 +122,20 @@ def _scratch(n):
 
 
 @njit(nogil=True, cache=True)
-def _goodness(M, good):
+def _goodness(M, diagonal, good):
     """good[i, j] for i < j: whether the pair is mutually self-dominant."""
     n = M.shape[0]
-    diagonal = np.diag(M).copy()
+    for k in range(n):
+        diagonal[k] = M[k, k]
     for i in range(n):
         for k in range(n):
             good[i, k] = diagonal[k] >= M[i, k]
-    for first in range(0, n, 32):  # square by square, so that columns are read from the cache
-        for second in range(first, n, 32):
-            for i in range(first, min(n, first + 32)):
-                for j in range(max(i + 1, second), min(n, second + 32)):
-                    good[i, j] &= good[j, i]
+    for i in range(0, n, 16):  # square by square, so that columns are read from the cache
+        for j in range(i, n, 16):
+            upper, lower = good[i : min(n, i + 16), j : min(n, j + 16)], good[j : min(n, j + 16), i : min(n, i + 16)]
+            for r in range(upper.shape[0]):
+                for c in range(upper.shape[1]):
+                    upper[r, c] &= lower[c, r]
 
 
 @njit(nogil=True, cache=True)
@@ -134,15 +144,17 @@ def _largest_integers(common, sums, good, tops):
     n = sums.shape[0]
     for i in range(n):
         own, best, best_other = sums[i], np.int32(-1), np.int32(-1)
-        for j in range(i + 1, n):
-            distance = np.int32(own + sums[j] - 2 * np.int32(common[i, j]))
-            best = max(best, distance if good[i, j] else np.int32(-1))
-            best_other = max(best_other, np.int32(-1) if good[i, j] else distance)
+        shared, others, is_good = common[i, i + 1 : n], sums[i + 1 :], good[i, i + 1 : n]  # slices: indices from 0 vectorise
+        for j in range(shared.shape[0]):
+            distance = np.int32(own + others[j] - 2 * np.int32(shared[j]))
+            mask = np.int32(-np.int32(is_good[j]))
+            best = max(best, np.int32((distance & mask) | ~mask))
+            best_other = max(best_other, np.int32(distance | mask))
         tops[i, 0], tops[i, 1] = best, best_other
 
 
 @njit(nogil=True, cache=True)
-def _best_pair(M, common, sums, good, kind, tops, column, error):
+def _best_pair(M, common, sums, good, kind, tops, column):
     """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV.
 
     Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
@@ -178,7 +190,7 @@ def _looseness(M, i, j, tv):
 
 
 @njit(nogil=True, cache=True)
-def _loosest_pair(M, common, sums, tops, known, error):
+def _loosest_pair(M, common, sums, tops, known):
     """(looseness, second, i, j) of the smallest deficit - TV/2 of all pairs; `known` is an upper bound of it."""
     n = M.shape[0]
     best, second, p, q = np.inf, np.inf, -1, -1
@@ -201,50 +213,102 @@ def _loosest_pair(M, common, sums, tops, known, error):
 
 
 @njit(nogil=True, cache=True)
+def _sure(M, i, j, good, rounding):
+    """Whether the pair is surely good, or surely not, as asked, after a relative change of its entries by `rounding`."""
+    low, high = 1.0 - rounding, 1.0 + rounding
+    a_ii, a_ji, a_jj, a_ij = M[i, i], M[j, i], M[j, j], M[i, j]
+    if good:
+        return a_ii * low >= a_ji * high and a_jj * low >= a_ij * high
+    return a_ii * high < a_ji * low or a_jj * high < a_ij * low
+
+
+@njit(nogil=True, cache=True)
 def _fragile(M, common, sums, tops, top, holds, rounding, slack):
     """Whether a pair that is not surely of the class that has the largest TV comes within `slack` of it."""
     n = M.shape[0]
     needed = np.int64(np.floor(2 * SCALE * (top - slack))) - (n + 2)
-    low, high = 1.0 - rounding, 1.0 + rounding
     for i in range(n):
         if max(tops[i, 0], tops[i, 1]) < needed:
             continue
         for j in range(i + 1, n):
-            if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed:
+            if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or _sure(M, i, j, holds, rounding):
                 continue
-            a_ii, a_ji, a_jj, a_ij = M[i, i], M[j, i], M[j, j], M[i, j]
-            if holds:
-                sure = a_ii * low >= a_ji * high and a_jj * low >= a_ij * high
-            else:
-                sure = a_ii * high < a_ji * low or a_jj * high < a_ij * low
-            if not sure and 0.5 * _l1(M[i], M[j]) + slack >= top:
+            if 0.5 * _l1(M[i], M[j]) + slack >= top:
                 return True
     return False
 
 
 @njit(nogil=True, cache=True)
-def scan_pairs(A, rounding, slack, error, out):
+def scan_in_float64(A, rounding, slack, error, out):
+    """The same as `scan_in_integers` without integers: quicker for few tokens."""
+    n = A.shape[1]
+    distances = np.empty((1, n, n))
+    tv = distances[0]
+    best, second, pairs = np.empty(2), np.empty(2), np.empty((2, 2), np.int64)  # of the others, of good pairs
+    for b in range(A.shape[0]):
+        M, r = A[b], out[b]
+        tv_matrix(A[b : b + 1], distances)
+        best[:], second[:], pairs[:] = -np.inf, -np.inf, -1
+        for i in range(n):
+            for j in range(i + 1, n):
+                t = tv[i, j]
+                kind = np.int64(M[i, i] >= M[j, i]) & np.int64(M[j, j] >= M[i, j])
+                if t > best[kind]:
+                    best[kind], second[kind], pairs[kind, 0], pairs[kind, 1] = t, best[kind], i, j
+                else:
+                    second[kind] = max(second[kind], t)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = best[1], second[1], pairs[1, 0], pairs[1, 1]
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = best[0], second[0], pairs[0, 0], pairs[0, 1]
+        holds = best[1] >= best[0]
+        least, least_second, p, q = np.inf, np.inf, -1, -1
+        if not holds:
+            for i in range(n):
+                for j in range(i + 1, n):
+                    value = _looseness(M, i, j, tv[i, j])
+                    if value < least:
+                        least, least_second, p, q = value, least, i, j
+                    else:
+                        least_second = min(least_second, value)
+        r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = least, least_second, p, q
+        needed, fragile = max(best[0], best[1]) - slack, False
+        for i in range(n):
+            for j in range(i + 1, n):
+                if tv[i, j] >= needed and not _sure(M, i, j, holds, rounding):
+                    fragile = True
+        r.fragile = fragile
+        r.exact = _on_grid(M)
+
+
+@njit(nogil=True, cache=True)
+def scan_in_integers(A, rounding, slack, error, out):
     """Fill one SCAN record a matrix: the best pairs of each class by floating-point TV."""
     n = A.shape[1]
     q, common, sums, good = _scratch(n)
-    tops = np.empty((n, 2), np.int32)
+    tops, diagonal = np.empty((n, 2), np.int32), np.empty(n)
     for b in range(A.shape[0]):
         M, r = A[b], out[b]
         quantize(M, q, sums)
         overlaps(q, common)
-        _goodness(M, good)
+        _goodness(M, diagonal, good)
         _largest_integers(common, sums, good, tops)
-        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0, error)
-        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1, error)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1)
         holds = r.good >= r.other
         r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
         if not holds:
             known = min(-0.5 * r.good, _looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
-            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(
-                M, common, sums, tops, known, error
-            )
+            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(M, common, sums, tops, known)
         r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
         r.exact = _on_grid(M)
+
+
+@njit(nogil=True, cache=True)
+def scan_pairs(A, rounding, slack, error, out):
+    """Fill one SCAN record a matrix, the quicker way for its size."""
+    if A.shape[1] <= FEW:
+        scan_in_float64(A, rounding, slack, error, out)
+    else:
+        scan_in_integers(A, rounding, slack, error, out)
 
 
 @njit(nogil=True, cache=True)

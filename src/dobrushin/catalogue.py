@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dobrushin import results
-from dobrushin.compare import paper
+from dobrushin.compare import is_the_papers, paper
 from dobrushin.measure import VERDICTS
 from dobrushin.models import REGISTRY
 from dobrushin.random import wilson_interval
@@ -51,8 +51,9 @@ def catalogue(folder: Path = results.RESULTS) -> pd.DataFrame:
             table, how = results.read(beside.stem, folder)
             made = {"source": "here", "result": beside.stem, **{k: how[k] for k in ("command", "commit", "started")}}
             rows += [made | row for row in _OURS[kind](table, how)]
-            if kind == "measurement" and how["model"]["status"] == "paper's checkpoint":
-                measured.add(how["model"]["name"])
+            if kind == "measurement":
+                one = results.Measurement(beside.stem, table, how)
+                measured |= {name for name in REGISTRY if is_the_papers(one, name)}
     for name in dict.fromkeys(paper("table1")["model"]):
         if name not in measured and name in REGISTRY:
             rows.append(
@@ -112,13 +113,10 @@ def _counted(holds: int, total: int) -> dict[str, Any]:
 
 
 def _measurement(table: pd.DataFrame, how: dict[str, Any]) -> list[dict[str, Any]]:
-    model, given = how["model"], how["inputs"]
-    tokens = given["tokens"]
-    length = f"{tokens} tokens" if isinstance(tokens, int) else f"{tokens[0]} to {tokens[1]} tokens"
     said = {
-        "model": model["title"],
-        "weights": model["status"],
-        "inputs": f"{given.get('text') or given.get('images')}: {given['number']} of {length}",
+        "model": how["model"]["title"],
+        "weights": how["model"]["status"],
+        "inputs": results.Measurement("", table, how).inputs,
     }
     return [said | row for row in _shares(table)]
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,29 @@ __all__ = ["main"]
 BASELINE_SIZES = (2, 3, 4, 6, 8, 12, 16, 29, 64, 128, 196, 256)
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return super()._get_help_string(action) if action.default not in (None, False) else action.help
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
 def _positive(text: str) -> int:
-    value = int(text)
+    value = _integer(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not a positive number")
     return value
 
 
 def _seed(text: str) -> int:
-    value = int(text)
+    value = _integer(text)
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{value} is not a seed; expected a number from 0 to 2^32 - 1")
     return value
@@ -43,71 +58,85 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dobrushin", description="Measure how often attention satisfies the equality condition."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('dobrushin')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     output = argparse.ArgumentParser(add_help=False)
-    output.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    output.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="where results go")
 
     one = commands.add_parser(
         "measure", parents=[output], help="measure a model",
         description="Measure a model on images or texts. A run that was stopped goes on when the command is given again.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
     )  # fmt: skip
-    one.add_argument("model", help="a name that `dobrushin models` lists, timm:NAME-or-folder or hf:ID-or-folder")
-    one.add_argument("--images", type=Path, metavar="FOLDER", help="photographs (default: crops of scikit-learn's two)")
-    one.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: help topics that come with Python)")
+    _add_inputs(one, number=512, length=128)
     one.add_argument("--lines", action="store_true", help="one input a line of the text, of its own length (no averages)")
-    one.add_argument("--number", type=_positive, default=512, help="how many images or sequences")
-    one.add_argument("--size", type=_positive, help="pixels a side (default: the model's)")
-    one.add_argument("--length", type=_positive, default=128, help="tokens a sequence, separators included")
     one.add_argument("--batch-size", type=_positive, default=8, help="inputs a call of the model")
     one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
-    one.add_argument("--seed", type=int, default=0, help="of untrained weights and of the default images")
-    one.add_argument("--untrained", action="store_true", help="weights drawn from the model's initialiser")
-    one.add_argument("--download", action="store_true", help="fetch a checkpoint that is not on this machine")
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
     one.add_argument("--name", help="name of the result (default: that of the model)")
     one.set_defaults(run=_measure)
+
+    seen = commands.add_parser(
+        "show", help="write a page that shows single inputs",
+        description="Write a page, in one file, that shows a model's attention on single inputs, layer by layer.",
+        formatter_class=_Help,
+    )  # fmt: skip
+    _add_inputs(seen, number=4, length=48)
+    seen.add_argument("--output", type=Path, default=Path("attention.html"), metavar="FILE", help="where the page goes")
+    seen.set_defaults(run=_show)
 
     listed = commands.add_parser("models", help="list the models of the registry", description="List the models of the registry.")
     listed.set_defaults(run=_models)
 
     report = commands.add_parser(
         "report", help="print the tables of the results", description="Print the tables of the results in a folder.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
     )  # fmt: skip
-    report.add_argument("folder", type=Path, nargs="?", default=Path("results"))
+    report.add_argument("folder", type=Path, nargs="?", default=Path("results"), help="where results lie")
     report.set_defaults(run=_report)
 
     random = commands.add_parser(
         "baseline", parents=[output], help="measure random matrices", description="Share of random stochastic matrices.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
     )  # fmt: skip
     random.add_argument("--draws", type=_positive, default=10_000, help="matrices of every law and size")
-    random.add_argument("--seed", type=int, default=0)
+    random.add_argument("--seed", type=_seed, default=0, help="of the random matrices")
     random.set_defaults(run=_baseline)
     _add_training(commands, output)
     return parser
+
+
+def _add_inputs(command: argparse.ArgumentParser, *, number: int, length: int) -> None:
+    command.add_argument("model", help="a name that `dobrushin models` lists, timm:NAME-or-folder or hf:ID-or-folder")
+    command.add_argument("--images", type=Path, metavar="FOLDER", help="photographs (default: crops of scikit-learn's two)")
+    command.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: help topics that come with Python)")
+    command.add_argument("--number", type=_positive, default=number, help="how many images or sequences")
+    command.add_argument("--size", type=_positive, help="pixels a side (default: the model's)")
+    command.add_argument("--length", type=_positive, default=length, help="tokens a sequence at most, separators included")
+    command.add_argument("--seed", type=_seed, default=0, help="of untrained weights and of the default images")
+    command.add_argument("--untrained", action="store_true", help="weights drawn from the model's initialiser")
+    command.add_argument("--download", action="store_true", help="fetch a checkpoint that is not on this machine")
 
 
 def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
     training = commands.add_parser(
         "train", parents=[output], help="train FT-Transformer and measure it",
         description="Train FT-Transformer and measure its attention; a run that was stopped goes on where it was.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
     )  # fmt: skip
     training.add_argument(
         "config", metavar="CONFIG",
         help="california-3, california-6, california-6-default, higgs-3, higgs-3-partial; or the baselines of a table: "
         "california-baselines, higgs-baselines, higgs-partial-baselines",
     )  # fmt: skip
-    training.add_argument("--seed", type=_seed, default=0)
+    training.add_argument("--seed", type=_seed, default=0, help="of weights, batches, dropout and noise")
     training.add_argument("--restart", action="store_true", help="forget an earlier checkpoint of this run")
     training.set_defaults(run=_train)
 
     study = commands.add_parser(
         "variants", parents=[output], help="measure trained FT-Transformers in other ways",
         description="Measure trained FT-Transformers under every reading that the paper leaves open.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
     )  # fmt: skip
     study.add_argument("config", metavar="CONFIG", help="as for train")
     study.add_argument("--seeds", type=_seeds, default=(0, 1, 2), help="of networks that were trained, by commas")
@@ -115,7 +144,7 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
 
     for command in (training, study):
         command.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
-        command.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER")
+        command.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER", help="where they lie")
 
 
 def _command(*words: object) -> str:
@@ -159,6 +188,24 @@ def _measure(options: argparse.Namespace) -> Path:
         work.close()
     print(measure.summary(table).to_string(), file=sys.stderr)
     return path
+
+
+def _show(options: argparse.Namespace) -> Path:
+    from dobrushin import models, show
+
+    model = models.load(
+        options.model, untrained=options.untrained, size=options.size, seed=options.seed, download=options.download
+    )
+    options.lines = model.takes == "text"
+    chosen, _ = _inputs(options, model)
+    examples = [show.describe(model, chosen, k) for k in tqdm(range(options.number), unit="input", leave=False)]
+    given = chosen.describe()
+    source = given.get("text") or given.get("images")
+    weights = "untrained weights" if options.untrained else f"weights: {model.spec.status}, SHA-256 {model.weights_sha256[:12]}"
+    note = f"{model.spec.title}; {weights}. Inputs: {options.number} of {source}."
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(show.page(model.spec.title, note, examples), encoding="utf-8")
+    return options.output
 
 
 def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]:
@@ -205,9 +252,16 @@ def _models(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from dobrushin import tables
+    from dobrushin import networks, tables
 
-    for title, table in tables.report(options.folder):
+    trained = networks.networks(options.folder)
+    parts = [("FT-Transformers, by seed", networks.by_seed(trained).set_index(["Configuration", "Seed"]))] if trained else []
+    try:
+        parts = tables.report(options.folder) + parts
+    except FileNotFoundError:  # no measurement of a model
+        if not parts:
+            raise
+    for title, table in parts:
         print(f"{title}\n\n{table.to_string()}\n")
 
 

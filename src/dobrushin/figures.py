@@ -20,7 +20,7 @@ from matplotlib.ticker import NullFormatter, NullLocator, PercentFormatter
 
 from dobrushin.compare import baseline_shares, paper, share_by_layer
 from dobrushin.equality import equality
-from dobrushin.points import show_points_in_notebooks, tell_shares
+from dobrushin.points import show_points_in_notebooks, tell, tell_shares
 from dobrushin.random import gaussian_share
 from dobrushin.rollout import layer_bound, rollout
 
@@ -141,6 +141,14 @@ def depth(stacks: dict[str, Any]) -> Figure:
         axes.plot(steps, factors, marker="^", color=GREEN, label=r"$\prod\kappa(\frac{1}{2}(I+A_\ell))$")
         axes.plot(steps, true, marker="o", color=BLUE, label=r"$\kappa$ of the rollout")
         axes.fill_between(steps, true, bound, color=GREY, alpha=0.15, lw=0)
+        of_steps = (
+            ("bound ∏½(1+κ)", bound, ORANGE, "s"),
+            ("∏κ(½(I+A))", factors, GREEN, "^"),
+            ("κ of the rollout", true, BLUE, "o"),
+        )
+        for name, values, colour, mark in of_steps:
+            words = [f"{title}, after layer {k}: {name} {value:.4g}" for k, value in zip(steps, values, strict=True)]
+            tell(axes, steps, values, words, label=name, color=colour, marker=mark)
         axes.set(title=title, xlabel="layer", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0][0].set_ylabel(r"Dobrushin coefficient")
@@ -313,25 +321,31 @@ def loosening(table: pd.DataFrame) -> Figure:
     return finished(figure)
 
 
-def emblem(table: pd.DataFrame, random: pd.DataFrame) -> Figure:
-    """The README's picture: a trained transformer's content tokens beside random matrices of the same size."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4), sharey=True)
+def emblem(random: pd.DataFrame, trained: dict[str, pd.DataFrame]) -> Figure:
+    """The README's picture: random matrices by size, beside trained networks by depth, content tokens.
+
+    Args:
+        random: the random baseline.
+        trained: title to verdicts with the columns scope, layer and holds; the scope is "content".
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), sharey=True, width_ratios=(1, 1.15))
     shares = baseline_shares(random[random["law"] == "dirichlet"])
-    left.errorbar(
-        shares["n"], shares["share"], yerr=np.array([shares["share"] - shares["low"], shares["high"] - shares["share"]]),
-        marker="o", color=BLUE, capsize=2,
-    )  # fmt: skip
-    left.axhline(0.25, color="black", lw=0.8, ls=":")
-    left.set(xscale="log", xlabel="number of tokens $N$", ylabel="share that satisfies\nthe equality condition", ylim=(0, 1.03))
+    errors = np.array([shares["share"] - shares["low"], shares["high"] - shares["share"]])
+    left.errorbar(shares["n"], shares["share"], yerr=errors, marker="o", color="black", capsize=2)
+    left.set(xscale="log", xlabel="number of tokens $N$", ylabel="share that satisfies\nthe equality condition", ylim=(0, 1.04))
     left.set_title("random stochastic matrices")
     left.set_xticks([2, 8, 32, 128], labels=["2", "8", "32", "128"])
     left.xaxis.set_minor_locator(NullLocator())
-    by_layer = share_by_layer(table)
-    for scope, (name, colour, mark) in _SCOPES.items():
-        one = by_layer[by_layer["scope"] == scope]
-        right.plot(one["layer"], one["share"], marker=mark, color=colour, label=name)
-    right.set(xlabel="layer")
-    right.set_title("all-MiniLM-L6-v2, trained")
-    right.legend(loc="lower left", frameon=False, fontsize=9)
-    right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    for (title, table), (colour, mark) in zip(
+        trained.items(), ((BLUE, "o"), (GREEN, "s"), (ORANGE, "^"), (PURPLE, "D")), strict=False
+    ):
+        by_layer = share_by_layer(table[table["scope"] == "content"])
+        depths = by_layer["layer"] / by_layer["layer"].max()
+        right.plot(depths, by_layer["share"], marker=mark, color=colour, label=title)
+    right.set(xlabel="depth, share of the layers with a coefficient", xlim=(0, 1.04))
+    right.set_title("trained networks, content tokens")
+    right.legend(loc="center right", bbox_to_anchor=(1, 0.57), fontsize=9)
+    for axes in (left, right):
+        axes.axhline(0.25, color="black", lw=0.8, ls=":")
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     return finished(figure)

@@ -133,7 +133,7 @@ def _measure(
                 work.abandon()
             bar.update(stop - first)
 
-    parts = [part for part in work.tables() if len(part)]  # of averages alone, batches have no row
+    parts = [part for part in work.tables() if len(part)]  # empty where only averages are asked for
     roles_of_all = inputs.roles(0)
     keep = np.flatnonzero(content_mask(roles_of_all))
     for layer, total in enumerate(work.totals(len(roles_of_all)), start=1):

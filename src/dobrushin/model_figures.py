@@ -10,9 +10,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator, NullFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, MultipleLocator, NullFormatter, NullLocator, PercentFormatter
 
 from dobrushin.compare import percent, share_by_layer, shares_by_size
 from dobrushin.figures import BLUE, GREEN, GREY, ORANGE, RED, finished
@@ -24,17 +23,20 @@ from dobrushin.tables import averages
 __all__ = ["carriers", "doeblin", "relative_depth", "sizes", "training"]
 
 _MARKS = "osD^vP*Xhp<>"
+# By place in the registry: told apart by colour-blind readers, and dark enough for lines on white.
+_COLOURS = (
+    "#3a95cc", "#029e73", "#c77c00", "#b85fa6", "#b0773f", "#808080", "#c44e79", "#8172b3", "#d55e00", "#0173b2", "#7a7a1f",
+)  # fmt: skip
 
 
 def look(measurement: Measurement) -> dict[str, Any]:
     """Colour, mark and line of a model: those of its place in the registry, or of the first place after it."""
     name = measurement.how["model"]["name"]
     place = list(REGISTRY).index(name) if name in REGISTRY else len(REGISTRY)
-    palette = sns.color_palette("colorblind")
-    untrained = measurement.status == "untrained"
+    colour, untrained = _COLOURS[place % len(_COLOURS)], measurement.status == "untrained"
     return {
-        "color": palette[place % len(palette)], "marker": _MARKS[place % len(_MARKS)], "ls": "--" if untrained else "-",
-        "mfc": "white" if untrained else palette[place % len(palette)],
+        "color": colour, "marker": _MARKS[place % len(_MARKS)], "ls": "--" if untrained else "-",
+        "mfc": "white" if untrained else colour,
     }  # fmt: skip
 
 
@@ -159,7 +161,8 @@ def sizes(measured: list[Measurement]) -> Figure:
         axes.set_xticks(ticks, labels=[str(n) for n in ticks], rotation=45)
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 5, 10]))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     lowest = float(table["low"].min())
     share.set(
         ylabel="share that satisfies the condition",
@@ -187,6 +190,15 @@ def training(pairs: pd.DataFrame, random_share: float) -> Figure:
             places = [models.index(model) for model in rows["model"]]
             errors = np.array([rows["share"] - rows["low"], rows["high"] - rows["share"]])
             axes.errorbar(rows["share"], places, xerr=errors, ls="", marker=mark, ms=5.5, color=colour, capsize=2, label=name)
+            words = [
+                f"{row['model']}, {row['weights']}, {scope}: {percent(row['share'])}, "
+                f"95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+                for row in rows.to_dict("records")
+            ]
+            tell(
+                axes, rows["share"], places, words, label=name, low=rows["low"], high=rows["high"], across=True, color=colour,
+                marker=mark, ls="",
+            )  # fmt: skip
         axes.axvline(random_share, color="black", lw=0.8, ls=":", label="random matrices")
         axes.set(title=scope, xlim=(0, 1.03), ylim=(len(models) - 0.5, -0.5))
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

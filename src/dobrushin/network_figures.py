@@ -14,12 +14,13 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dobrushin.compare import baseline_shares, paper
+from dobrushin.compare import baseline_shares, paper, percent
 from dobrushin.equality import equality
 from dobrushin.figures import BLUE, GREEN, GREY, ORANGE, RED, finished
 from dobrushin.networks import Network, authors, learning
+from dobrushin.points import tell
 from dobrushin.stochastic import restrict
 
 __all__ = ["feature_matrices", "gaps", "random_level", "spread", "training"]
@@ -64,7 +65,15 @@ def spread(networks: Sequence[Network], baseline: pd.DataFrame) -> Figure:
                 label="paper, three seeds" if first else None,
             )  # fmt: skip
             places.append(place)
-            labels.append(f"{word}\n{ours[0].how['config']['blocks']} blocks")
+            of = f"{word}, {ours[0].how['config']['blocks']} blocks"
+            labels.append(of.replace(", ", "\n"))
+            said = [f"seed {one.seed}, {of}: {percent(x)}" for one, x in zip(ours, shares, strict=True)]
+            tell(left, offsets, shares, said, label="a seed, here", color=BLUE, ls="")
+            said = [f"mean of {len(ours)} seeds, {of}: {percent(float(np.mean(shares)))}"]
+            tell(left, [place], [np.mean(shares)], said, label="mean, here", color=BLUE, marker="_", ls="")
+            printed_share = printed[config][f"{column}_percent"] / 100
+            said = [f"paper, Table 3, {of}: {100 * printed_share:.4g} %"]
+            tell(left, [place], [printed_share], said, label="paper, three seeds", color=RED, marker="D", ls="", mfc="white")
     content = int(networks[0].how["measured"]["content_tokens"])
     left.axhline(random_level(baseline, content), color="black", lw=1, ls=":", label=f"random matrices, $N={content}$")
     left.set_xticks(places, labels)
@@ -78,12 +87,16 @@ def spread(networks: Sequence[Network], baseline: pd.DataFrame) -> Figure:
         if len(published := authors(config)):
             rows.append((f"authors\n{blocks} blocks", published, GREEN, "s"))
         rows.append((f"paper\n{blocks} blocks", [printed[config]["score_low"], printed[config]["score_high"]], RED, "D"))
-    for place, (_, values, colour, mark) in enumerate(rows):
+    for place, (name, values, colour, mark) in enumerate(rows):
         if mark == "D":
             right.plot(values, [place, place], color=colour, lw=2)
         right.scatter(values, [place] * len(values), color=colour, marker=mark, s=24, alpha=0.8)
+        of, label = name.replace("\n", ", "), {"o": "a seed, here", "s": "authors", "D": "paper, three seeds"}[mark]
+        said = [f"{of}: {networks[0].how['metric']} {value:.4g}" for value in values]
+        tell(right, values, [place] * len(values), said, label=label, color=colour, marker=mark, ls="-" if mark == "D" else "")
     right.set_yticks(range(len(rows)), [name for name, *_ in rows])
     right.invert_yaxis()
+    right.xaxis.set_major_locator(MaxNLocator(4))
     right.set(xlabel=f"test {networks[0].how['metric']}", title="test score")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncol=4, frameon=False, fontsize=9)
     return finished(figure)
@@ -104,8 +117,15 @@ def training(networks: Sequence[Network], baseline: pd.DataFrame) -> Figure:
             colour, line = _BLOCKS[(block - 1) % len(_BLOCKS)]
             for _, one in rows.groupby("seed"):
                 axes.plot(one["epoch"], one["share"], color=colour, lw=0.7, alpha=0.35)
-            mean = rows[rows["epoch"] <= until].groupby("epoch")["share"].mean()
+            by_epoch = rows[rows["epoch"] <= until].groupby("epoch")["share"]
+            mean, low, high = by_epoch.mean(), by_epoch.min(), by_epoch.max()
             axes.plot(mean.index, mean, color=colour, ls=line, lw=2.2, label=f"block {block}")
+            said = [
+                f"block {block}, epoch {epoch}: mean {percent(mean[epoch])}, "
+                f"the seeds from {percent(low[epoch])} to {percent(high[epoch])}"
+                for epoch in mean.index
+            ]
+            tell(axes, mean.index, mean, said, label=f"block {block}", low=low, high=high, color=colour, ls=line)
         content = int(ours[0].how["measured"]["content_tokens"])
         axes.axhline(random_level(baseline, content), color="black", lw=1, ls=":", label="random matrices")
         axes.set_xscale("symlog", linthresh=1)
@@ -113,7 +133,7 @@ def training(networks: Sequence[Network], baseline: pd.DataFrame) -> Figure:
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
         seeds = f"{len(ours)} seed" + ("s" if len(ours) > 1 else "")
-        axes.set(title=f"{ours[0].title}\n{seeds}, $N={content}$", xlabel="epoch", ylim=(0, 1))
+        axes.set(title=f"{ours[0].title}\n{seeds}, $N={content}$", xlabel="epoch", ylim=(0, 1), xlim=(0, None))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panels[0][0].set_ylabel("share, features")
     widest = max(panels[0], key=lambda axes: len(axes.get_legend_handles_labels()[1]))
@@ -132,7 +152,7 @@ def gaps(networks: Sequence[Network]) -> Figure:
             colour, line = _BLOCKS[(block - 1) % len(_BLOCKS)]
             ratios = np.sort(2 * rows["gap"] / rows["kappa"])
             axes.plot(ratios, np.arange(1, len(ratios) + 1) / len(ratios), color=colour, ls=line, lw=1.8, label=f"block {block}")
-        axes.set(title=ours[0].title, xlabel=r"gap as a share of $\frac{1}{2}\kappa$", ylim=(0, 1.02), xlim=(0, 1))
+        axes.set(title=ours[0].title, xlabel=r"gap as a share of $\frac{1}{2}\kappa$", ylim=(0, 1.02), xlim=(0, None))
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panels[0][0].set_ylabel("failing rows with\na smaller gap")

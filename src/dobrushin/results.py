@@ -143,10 +143,10 @@ class Measurement:
 
     @property
     def inputs(self) -> str:
-        """Which inputs, how many, and of how many tokens."""
+        """How many inputs, of how many tokens, and from where."""
         given = self.how["inputs"]
-        source = given.get("text") or given.get("images")
-        return f"{source}: {given['number']} of {given['tokens']} tokens"
+        tokens = given["tokens"] if isinstance(given["tokens"], int) else "{} to {}".format(*given["tokens"])
+        return f"{given['number']} inputs of {tokens} tokens ({given.get('text') or given.get('images')})"
 
 
 def measurements(folder: Path = RESULTS) -> list[Measurement]:

@@ -172,7 +172,10 @@ def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray
     matrices = check_stochastic(A)
     n = matrices.shape[-1]
     tokens = token_indices(keep, n)
-    content = matrices[..., tokens[:, None], tokens]
+    if (np.diff(tokens) == 1).all():  # neighbours: much quicker as a slice
+        content = matrices[..., tokens[0] : tokens[-1] + 1, tokens[0] : tokens[-1] + 1].copy()
+    else:
+        content = matrices[..., tokens[:, None], tokens]
     mass = content.sum(axis=-1, keepdims=True)
     empty = np.argwhere(mass[..., 0] == 0)
     if len(empty):
@@ -181,4 +184,4 @@ def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray
             f"{describe(tuple(batch_index))}, row {tokens[row]}: its whole mass lies on removed tokens (kept mass 0); "
             "expected some attention to a kept token"
         )
-    return content / mass if renormalize else content
+    return np.divide(content, mass, out=content) if renormalize else content

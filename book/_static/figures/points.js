@@ -18,13 +18,27 @@
   };
 
   const MARGIN = { left: 54, right: 14, top: 28, bottom: 44 };
+  const LETTER = 6.6; // px a letter of a label takes, about
+  const DASHES = { "--": "5 4", "-.": "6 3 1.5 3", ":": "1.5 3" };
   const BLACK = "currentColor";
   /** Corners of a mark around the origin: number of corners, first angle, and every second radius for stars. */
   const MARKS = {
     s: [4, 45], D: [4, 0], "^": [3, -90], v: [3, 90], "<": [3, 180], ">": [3, 0], p: [5, -90], h: [6, -90],
     "*": [10, -90, 0.45], P: [8, 22.5, 0.55], X: [8, 0, 0.5],
   };
+  /** At most two lines of so many letters, broken at a space where there is one. */
+  function wrapped(words, letters) {
+    if (words.length <= letters) return [words];
+    const at = words.lastIndexOf(" ", letters);
+    const [first, rest] = at > 0 ? [words.slice(0, at), words.slice(at + 1)] : [words.slice(0, letters), words.slice(letters)];
+    return [first, rest.length > letters ? `${rest.slice(0, letters - 1)}…` : rest];
+  }
+  function dashed(line) {
+    const dashes = Array.isArray(line) ? line[1]?.map((length) => 1.5 * length).join(" ") : DASHES[line];
+    return dashes ? { "stroke-dasharray": dashes } : {};
+  }
   function mark(shape, x, y, size, attributes) {
+    if (shape === "_") return svg("rect", { x: x - 2.5 * size, y: y - 1, width: 5 * size, height: 2, ...attributes });
     if (!(shape in MARKS)) return svg("circle", { cx: x, cy: y, r: size, ...attributes });
     const [corners, first, inner = 1] = MARKS[shape];
     const points = Array.from({ length: corners }, (_, k) => {
@@ -38,6 +52,7 @@
   class Answering {
     constructor(figure, data) {
       this.figure = figure;
+      for (const panel of data.panels) for (const series of panel.series) if (series.color === "#000000") series.color = BLACK; // which is light in the dark theme
       this.panels = data.panels;
       this.columns = data.columns;
       this.hidden = new Set();
@@ -63,7 +78,7 @@
       const legend = element("div", { class: "answering-legend", role: "group", "aria-label": "Series: press to hide or show" });
       for (const [label, look] of this.labels()) {
         const sample = svg("svg", { width: 26, height: 12, "aria-hidden": "true" });
-        if (look.line) sample.append(svg("line", { x1: 0, x2: 26, y1: 6, y2: 6, stroke: look.color, "stroke-width": 1.5, ...(look.line === "--" ? { "stroke-dasharray": "4 3" } : {}) }));
+        if (look.line) sample.append(svg("line", { x1: 0, x2: 26, y1: 6, y2: 6, stroke: look.color, "stroke-width": 1.5, ...dashed(look.line) }));
         sample.append(this.mark(look, 13, 6, 4.5));
         const button = element("button", { type: "button", "aria-pressed": "true" }, sample, label);
         button.addEventListener("click", () => {
@@ -74,6 +89,7 @@
         });
         legend.append(button);
       }
+      for (const guide of new Set(this.panels.flatMap((panel) => panel.guides.map((one) => one.label)))) if (guide) legend.append(element("span", { class: "answering-guide" }, guide));
       for (const curve of new Set(this.panels.flatMap((panel) => panel.curves.map((one) => one.label)))) legend.append(element("span", { class: "answering-curve" }, curve));
       for (const band of new Set(this.panels.flatMap((panel) => panel.bands.map((one) => one.label)))) legend.append(element("span", { class: "answering-band" }, band));
       return legend;
@@ -87,48 +103,64 @@
       const width = Math.floor(this.place.clientWidth);
       if (!width || (width === this.width && !force)) return;
       this.width = width;
-      const columns = Math.max(1, Math.min(this.columns, Math.floor(width / 290)));
-      const size = { width: Math.floor(width / columns), height: columns === 1 ? Math.min(300, Math.max(240, width * 0.6)) : 290 };
+      const longest = Math.max(...this.panels.flatMap((panel) => panel.yticks.map(([, words]) => words.length)), 0);
+      this.left = Math.max(MARGIN.left, Math.min(30 + LETTER * longest, 0.45 * width));
+      const columns = Math.max(1, Math.min(this.columns, Math.floor(width / (236 + this.left))));
+      const lines = Math.max(...this.panels.map((panel) => panel.yticks.length)) * (30 + LETTER * longest > this.left ? 2 : 1);
+      const height = Math.max(columns === 1 ? Math.min(300, Math.max(240, width * 0.6)) : 290, MARGIN.top + MARGIN.bottom + 15 * lines);
+      const size = { width: Math.floor(width / columns), height };
       this.drawing.replaceChildren(...this.panels.map((panel) => this.panel(panel, size)));
     }
 
     panel(panel, { width, height }) {
-      const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
-      const scale = (value, [low, high], length, log) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low)) * length;
-      const x = (value) => MARGIN.left + scale(value, panel.xlim, inner.width, panel.xscale === "log");
-      const y = (value) => MARGIN.top + inner.height - scale(value, panel.ylim, inner.height, panel.yscale === "log");
+      const left = this.left;
+      const inner = { width: width - left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+      const along = { log: Math.log, symlog: (v) => (v <= 1 ? v / 0.9 : 1 / 0.9 + Math.log10(v)), linear: (v) => v }; // as matplotlib, for v >= 0
+      const scale = (value, [low, high], length, kind) => ((along[kind](value) - along[kind](low)) / (along[kind](high) - along[kind](low))) * length;
+      const x = (value) => left + scale(value, panel.xlim, inner.width, panel.xscale);
+      const y = (value) => MARGIN.top + inner.height - scale(value, panel.ylim, inner.height, panel.yscale);
       const image = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application", "aria-label": `${panel.title || panel.ylabel}: chart` });
-      const text = (at, words, more = {}) => image.append(svg("text", { x: at[0], y: at[1], "text-anchor": "middle", ...more }, words));
+      const text = (at, words, more = {}) => {
+        const lines = words.split("\n").map((line, k) => svg("tspan", { x: at[0], dy: k ? "1.15em" : 0 }, line));
+        image.append(svg("text", { x: at[0], y: at[1], "text-anchor": "middle", ...more }, ...lines));
+      };
       const line = (a, b, kind) => image.append(svg("line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], class: kind }));
       const bottom = MARGIN.top + inner.height;
-      const right = MARGIN.left + inner.width;
-      for (const band of panel.bands) image.append(svg("rect", { class: "band", x: MARGIN.left, width: inner.width, y: y(band.high), height: y(band.low) - y(band.high) }));
+      const right = left + inner.width;
+      for (const band of panel.bands) image.append(svg("rect", { class: "band", x: left, width: inner.width, y: y(band.high), height: y(band.low) - y(band.high) }));
       for (const [value, words] of panel.yticks) {
-        line([MARGIN.left, y(value)], [right, y(value)], "grid");
-        text([MARGIN.left - 6, y(value) + 4], words, { "text-anchor": "end" });
+        line([left, y(value)], [right, y(value)], "grid");
+        const lines = wrapped(words.replace("\n", ", "), Math.round((left - 30) / LETTER));
+        text([left - 6, y(value) + 4 - 7 * (lines.length - 1)], lines.join("\n"), { "text-anchor": "end" });
       }
       let last = -Infinity;
       for (const [value, words] of panel.xticks) {
         line([x(value), MARGIN.top], [x(value), bottom], "grid");
-        if (x(value) - last < 6 + 7 * words.length) continue;
-        last = x(value);
-        text([last, bottom + 16], words);
+        const half = (3 + LETTER * Math.max(...words.split("\n").map((line) => line.length))) / 2;
+        if (x(value) - half < last) continue;
+        last = x(value) + half;
+        text([x(value), bottom + 16], words);
       }
-      text([MARGIN.left + inner.width / 2, height - 8], panel.xlabel);
-      text([MARGIN.left + inner.width / 2, 16], panel.title, { class: "title" });
-      text([14, MARGIN.top + inner.height / 2], panel.ylabel, { transform: `rotate(-90 14 ${MARGIN.top + inner.height / 2})` });
+      text([left + inner.width / 2, height - 8], panel.xlabel);
+      const title = panel.title.replace("\n", ", ");
+      text([left + inner.width / 2, 16], title, { class: "title", ...(8 * title.length > inner.width ? { style: "font-size: 11px" } : {}) });
+      text([14, height / 2], panel.ylabel.replace("\n", " "), { transform: `rotate(-90 14 ${height / 2})` });
       const clip = `clip-${Math.random().toString(36).slice(2)}`;
-      image.append(svg("clipPath", { id: clip }, svg("rect", { x: MARGIN.left - 7, y: MARGIN.top - 7, width: inner.width + 14, height: inner.height + 14 })));
+      image.append(svg("clipPath", { id: clip }, svg("rect", { x: left - 7, y: MARGIN.top - 7, width: inner.width + 14, height: inner.height + 14 })));
       const field = svg("g", { "clip-path": `url(#${clip})` });
       image.append(field);
-      for (const value of panel.guides) field.append(svg("line", { class: "guide", x1: MARGIN.left, x2: right, y1: y(value), y2: y(value) }));
+      for (const guide of panel.guides) {
+        const ends = guide.along === "x" ? { x1: left, x2: right, y1: y(guide.at), y2: y(guide.at) } : { x1: x(guide.at), x2: x(guide.at), y1: MARGIN.top, y2: bottom };
+        field.append(svg("line", { class: "guide", ...ends }));
+      }
       const path = (points) => points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ");
+      for (const area of panel.areas) field.append(svg("polygon", { class: "band", points: path(area) }));
       for (const curve of panel.curves) field.append(svg("polyline", { points: path(curve.points), fill: "none", stroke: BLACK }));
       const asked = [];
       for (const series of panel.series.filter((one) => !this.hidden.has(one.label))) {
-        if (series.line && series.line !== "None") field.append(svg("polyline", { points: path(series.points.map((one) => [one.x, one.y])), fill: "none", stroke: series.color, "stroke-width": 1.5, ...(series.line === "--" ? { "stroke-dasharray": "5 4" } : {}) }));
+        if (series.line && series.line !== "None") field.append(svg("polyline", { points: path(series.points.map((one) => [one.x, one.y])), fill: "none", stroke: series.color, "stroke-width": 1.5, ...dashed(series.line) }));
         for (const one of series.points) {
-          if (one.interval) field.append(svg("path", { class: "interval", stroke: series.color, d: `M${x(one.x)} ${y(one.interval[0])}V${y(one.interval[1])}` }));
+          if (one.interval) field.append(svg("path", { class: "interval", stroke: series.color, d: series.across ? `M${x(one.interval[0])} ${y(one.y)}H${x(one.interval[1])}` : `M${x(one.x)} ${y(one.interval[0])}V${y(one.interval[1])}` }));
           field.append(this.mark(series, x(one.x), y(one.y), 4));
         }
         asked.push(series.points.filter((one) => y(one.y) >= MARGIN.top - 7 && y(one.y) <= bottom + 7).map((one) => ({ ...one, at: [x(one.x), y(one.y)], look: series })));

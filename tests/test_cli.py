@@ -1,0 +1,158 @@
+"""The command line: what it makes, what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pandas as pd
+import pytest
+
+from dobrushin import LAWS, cli, results
+from dobrushin.random import baseline
+from dobrushin.tabular import CONFIGS
+
+COMMANDS = ("measure", "show", "models", "report", "baseline", "train", "variants")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A baseline that takes no time."""
+    monkeypatch.setattr(cli, "BASELINE_SIZES", (2, 5))
+
+
+def refused(capsys, *arguments: str) -> str:
+    """What the parser says of arguments that it refuses."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+# --- baseline ---------------------------------------------------------------------------------------------------
+
+
+def test_the_baseline_writes_what_the_function_gives(small, tmp_path, capsys):
+    assert cli.main(["baseline", "--draws", "30", "--seed", "4", "--output", str(tmp_path / "new" / "folder")]) == 0
+    path = tmp_path / "new" / "folder" / "random_baseline.parquet"
+    assert capsys.readouterr().out == f"{path}\n"
+    table, how = results.read("random_baseline", path.parent)
+    expected = pd.DataFrame([list(baseline(law, n, 30, 4))[-1] for law in LAWS for n in (2, 5)])
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+    assert (how["kind"], how["seed"], how["command"]) == ("baseline", 4, "dobrushin baseline --draws 30 --seed 4")
+
+
+def test_the_command_in_the_provenance_makes_the_same_bytes(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["baseline", "--draws", "7"]) == 0
+    path = tmp_path / "results" / "random_baseline.parquet"
+    first, how = path.read_bytes(), results.read("random_baseline", path.parent)[1]
+    program, *words = how["command"].split()
+    assert program == "dobrushin"
+    assert cli.main(words) == 0
+    assert path.read_bytes() == first
+    assert capsys.readouterr().out == "results/random_baseline.parquet\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--draws", "0"], "0 is not a positive number"),
+        (["--draws", "-3"], "-3 is not a positive number"),
+        (["--draws", "many"], "'many' is not a whole number"),
+        (["--draws", "1e4"], "'1e4' is not a whole number"),
+        (["--seed", "-1"], "-1 is not a seed; expected a number from 0 to 2^32 - 1"),
+        (["--seed", "4294967296"], "4294967296 is not a seed"),
+        (["--seed"], "expected one argument"),
+        (["--sead", "1"], "unrecognized arguments: --sead"),
+    ],
+)
+def test_bad_options_are_refused_with_what_was_given(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, "baseline", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+# --- refusals and exit codes ------------------------------------------------------------------------------------
+
+
+def test_an_unknown_command_is_refused_with_those_there_are(capsys):
+    said = refused(capsys, "mesure")
+    assert "invalid choice: 'mesure'" in said
+    assert all(command in said for command in COMMANDS)
+    assert "the following arguments are required: COMMAND" in refused(capsys)
+
+
+def test_a_request_that_cannot_be_met_is_said_in_one_line(tmp_path, capsys):
+    for arguments, message in (
+        (["report", str(tmp_path)], f"{tmp_path} holds no "),
+        (["train", "california-9"], f"configuration is 'california-9'; expected one of {', '.join(CONFIGS)}"),
+        (["variants", "california-9"], "configuration is 'california-9'; expected one of "),
+        (["variants", "california-3", "--checkpoints", str(tmp_path)], "holds no finished run; train first: dobrushin train"),
+        (["measure", "minilm", "--device", "abacus"], "device is 'abacus'; this machine has cpu"),
+    ):
+        assert cli.main(arguments) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("dobrushin: ")
+        assert message in said.err
+        assert said.err.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written(small, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert cli.main(["baseline", "--draws", "3", "--output", str(tmp_path / "file")]) == 2
+    assert "File exists" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_an_interruption_is_no_error_of_the_program(small, tmp_path, monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "baseline", interrupted)
+    assert cli.main(["baseline", "--output", str(tmp_path)]) == 130
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("dobrushin: stopped; a measurement goes on when the same command is given again\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fault_of_the_program_is_not_hidden(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "baseline", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["baseline", "--output", str(tmp_path)])
+
+
+# --- help -------------------------------------------------------------------------------------------------------
+
+
+def test_it_runs_as_a_program_without_loading_a_model():
+    """The version and the help are there at once: nothing heavy is imported."""
+    code = "import sys; from dobrushin import cli\ntry: cli.main(['--version'])\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"dobrushin {version('dobrushin')}\nFalse\n")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_explains_every_argument_and_its_default(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([*filter(None, [command]), "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    assert "(default: None)" not in said
+    assert "(default: False)" not in said
+    explained = " ".join(said.split())
+    options = set(re.findall(r"--[a-z-]+", said.partition("options:")[2]))
+    assert options
+    assert not [option for option in options if re.search(rf"{option}(?: [A-Z_]+)?(?: --|$)", explained)]
+    if command == "baseline":
+        assert "(default: 10000)" in said
+        assert "(default: results)" in said
+    if command == "train":
+        assert all(name in said for name in CONFIGS)
+    if command == "":
+        assert all(f"\n    {name} " in said for name in COMMANDS)
