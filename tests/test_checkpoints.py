@@ -99,6 +99,15 @@ def test_a_missing_checkpoint_is_one_message_with_the_command_that_gets_it(cache
     assert checkpoints.hub_id(spec) in message
 
 
+def test_a_folder_that_happens_to_have_the_name_of_a_checkpoint_is_not_taken_for_it(cache, folder, tmp_path, monkeypatch):
+    """Else any weights in the working directory would be measured as the paper's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("roberta-base", "dinov2-s"):
+        shutil.copytree(folder, tmp_path / REGISTRY[name].checkpoint)
+        with refused("are not on this machine", FileNotFoundError):
+            models.load(name)
+
+
 def test_a_missing_package_is_named(monkeypatch):
     own, packages = checkpoints.importlib.util.find_spec, {spec.package for spec in REGISTRY.values()}
     monkeypatch.setattr(checkpoints.importlib.util, "find_spec", lambda name, *a: None if name in packages else own(name, *a))

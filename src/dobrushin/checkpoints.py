@@ -84,9 +84,8 @@ def find(spec: ModelSpec) -> Path | None:
             return None
         path = Path(found.submodule_search_locations[0]) / spec.folder
         return path if path.exists() else None
-    folder = Path(spec.checkpoint).expanduser()
-    if folder.is_dir():
-        return folder
+    if spec.local is not None:
+        return spec.local
     from huggingface_hub import try_to_load_from_cache
 
     repository = hub_id(spec)
@@ -170,8 +169,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 def load(spec: ModelSpec, *, untrained: bool, size: int | None, seed: int, download: bool) -> Model:
     """Load what a registry entry describes; see :func:`dobrushin.models.load`."""
-    described = Path(spec.checkpoint).expanduser() / "config.json"
-    if spec.source == "hf" and described.is_file() and "architecture" in _json(described):
+    described = spec.local / "config.json" if spec.local is not None else None
+    if spec.source == "hf" and described is not None and described.is_file() and "architecture" in _json(described):
         spec = replace(spec, source="timm")  # a folder in timm's layout
     loader = {"timm": _load_timm, "onnx": _load_onnx}.get(spec.source, _load_transformers)
     with _quiet():
@@ -210,9 +209,9 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
     import timm
     import torch
 
-    folder = Path(spec.checkpoint).expanduser()
+    folder = spec.local
     name, overlay = spec.checkpoint, {}
-    if folder.is_dir():
+    if folder is not None:
         described = _json(folder / "config.json")
         name, overlay = str(described.get("architecture", "")), dict(described.get("pretrained_cfg", {}))
         for key in ("architecture", "tag", "hf_hub_id", "hf_hub_filename", "url", "file", "source", "custom_load"):
@@ -220,7 +219,7 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
     _known_to_timm(name)
     asked = size or spec.size
     arguments: dict[str, Any] = {"img_size": asked} if asked else {}
-    if folder.is_dir() and "num_classes" in described:
+    if folder is not None and "num_classes" in described:
         arguments["num_classes"] = overlay["num_classes"] = described["num_classes"]
 
     def make(**more: Any) -> Any:

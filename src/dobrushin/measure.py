@@ -281,7 +281,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def provenance(model: Model, inputs: Any, *, started: str, command: str) -> dict[str, Any]:
     """What a result must say of how it was made; :func:`dobrushin.results.write` adds the rest."""
     parameter, spec = next(model.module.parameters()), model.spec
-    of_folder = Path(spec.checkpoint).expanduser().is_dir()  # whose path is this machine's own affair
+    of_folder = spec.local is not None  # whose path is this machine's own affair
     described: dict[str, Any] = {
         "name": f"{spec.source}:{spec.title}" if of_folder else spec.name,
         "title": spec.title,
