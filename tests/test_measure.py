@@ -435,7 +435,7 @@ def test_the_command_measures_images_and_reports(tmp_path, capsys):
 )
 def test_the_command_says_what_is_wrong_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "empty"))
     assert cli.main(arguments) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert message in said[-1]
