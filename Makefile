@@ -8,7 +8,7 @@ READY := $(VENV)/ready
 PARAMETERS ?=
 TESTS ?=
 
-.PHONY: help book pdf test lab proof clean execute
+.PHONY: help book pdf test lab proof bench clean execute
 
 help:
 	@echo "make book    execute the notebooks and build the website in _build/html"
@@ -16,6 +16,7 @@ help:
 	@echo "make test    the same, then style, types and the whole test suite"
 	@echo "make lab     open the notebooks in JupyterLab"
 	@echo "make proof   check the formal proof (needs Coq and MathComp, installs them where apt-get is there)"
+	@echo "make bench   time verdicts and measurements, and store the tables that the chapter on speed reads"
 	@echo "make clean   remove everything that was built, the virtual environment included"
 
 $(BIN)/python:
@@ -51,6 +52,9 @@ lab: $(READY)
 
 proof:
 	@$(MAKE) --no-print-directory -C book/proof
+
+bench: $(READY)
+	@$(BIN)/python tools/bench.py
 
 clean:
 	rm -rf _build $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

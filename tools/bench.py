@@ -13,8 +13,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,15 @@ from numba import njit
 from scipy.spatial.distance import pdist
 
 import bench_measure
+from bench_measure import cores
 from dobrushin import equality, models, random_stochastic, restrict, results
 from dobrushin.attention import catching_attention
 from dobrushin.images import default_pictures, images
 from dobrushin.inputs import default_text, sequences
 from dobrushin.models import content_mask
 from dobrushin.random import baseline
+from dobrushin.speed_figures import BENCH, ratios
 
-FOLDER = Path(__file__).resolve().parents[1] / "data" / "bench"
 SIZES = (8, 32, 128, 256, 500, 1024)
 LONGEST_TEXT = 510
 """Words that MiniLM takes; longer inputs are images of 32 × 32 patches."""
@@ -107,19 +107,6 @@ CONTENDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 NOT_KAPPA = ("arithmetic limit",)
 LARGEST_BROADCAST = 256
 """Tokens; beyond, the three-dimensional array of all differences takes gigabytes."""
-
-
-@contextmanager
-def cores(number: int) -> Iterator[None]:
-    """Let this process use so many cores."""
-    threads, own = torch.get_num_threads(), os.sched_getaffinity(0)
-    torch.set_num_threads(number)
-    os.sched_setaffinity(0, sorted(own)[:number])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, own)
-        torch.set_num_threads(threads)
 
 
 def best_times(contenders: dict[str, Callable[[], Any]], seconds: float) -> dict[str, tuple[float, int]]:
@@ -196,19 +183,13 @@ def random_baseline(n: int, draws: int) -> pd.DataFrame:
     )
 
 
-def ratios(table: pd.DataFrame) -> pd.DataFrame:
-    """Times of all contenders on one core as multiples of the verdict's."""
-    one = table[table["cores"] == 1].pivot(index=["matrices", "dtype", "n"], columns="contender", values="seconds")
-    return one.div(one["equality"], axis=0)[list(CONTENDERS)]
-
-
 def main() -> int:
     """Run the benchmark, print its tables and store them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES, help="numbers of tokens")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each contender and table row")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each contender and table row")
     parser.add_argument("--only", choices=("kernels", "baseline", "measuring", "memory"), help="one of the tables")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder of the tables")
+    parser.add_argument("--output", type=Path, default=BENCH, help="folder of the tables")
     options = parser.parse_args()
 
     parts: dict[str, Callable[[], pd.DataFrame]] = {

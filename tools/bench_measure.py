@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,10 +23,23 @@ from dobrushin.inputs import default_text, sequences
 from dobrushin.measure import measure
 
 RUNS = 3
-INPUTS = 16
+INPUTS = 8
 BATCH = 8
 DEPTHS = (6, 24)
 """Layers of the models whose memory is compared."""
+
+
+@contextmanager
+def cores(number: int) -> Iterator[None]:
+    """Let this process use so many cores."""
+    threads, own = torch.get_num_threads(), os.sched_getaffinity(0)
+    torch.set_num_threads(number)
+    os.sched_setaffinity(0, sorted(own)[:number])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+        torch.set_num_threads(threads)
 
 
 @contextmanager
@@ -55,7 +69,7 @@ def _run(model: models.Model, batches: list[dict[str, Any]]) -> None:
 
 
 def measuring() -> pd.DataFrame:
-    """Time of `measure` with all scopes and of the model's own pass, in turns; the shortest of several runs counts.
+    """Time on one core of `measure` with all scopes and of the model's own pass, in turns; the shortest run counts.
 
     Measuring decodes the inputs, the plain pass finds them decoded.
     """
@@ -70,7 +84,8 @@ def measuring() -> pd.DataFrame:
                 ("measured", lambda model=model, inputs=inputs: measure(model, inputs, batch_size=BATCH, progress=False)),
             ):
                 before = time.perf_counter()
-                run()
+                with cores(1):
+                    run()
                 times[what].append(time.perf_counter() - before)
         plain, measured = (min(times[what][1:]) for what in ("plain", "measured"))
         spec = {"model": model.spec.title, "layers": 12 if model.takes == "images" else 6, "tokens": len(inputs.roles(0))}
