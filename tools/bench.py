@@ -1,7 +1,7 @@
 """Time the verdicts beside what else computes kappa, and measuring a model beside running it.
 
-Contenders take turns in one process and the shortest of several runs counts, so that other work on the machine
-disturbs all alike; what to read are the ratios within one table.
+Contenders take turns in one process and the shortest of several runs counts.  On one core the time is that of the
+processor, which other work on the machine lengthens little; what to read are the ratios within one table.
 
     python tools/bench.py [--sizes 8,32] [--seconds 1] [--only kernels]
 """
@@ -109,7 +109,9 @@ LARGEST_BROADCAST = 256
 """Tokens; beyond, the three-dimensional array of all differences takes gigabytes."""
 
 
-def best_times(contenders: dict[str, Callable[[], Any]], seconds: float) -> dict[str, tuple[float, int]]:
+def best_times(
+    contenders: dict[str, Callable[[], Any]], seconds: float, clock: Callable[[], float]
+) -> dict[str, tuple[float, int]]:
     """Shortest time of each in seconds, and of how many runs: in turns, at least 3 each, at most 200."""
     for contender in contenders.values():
         contender()  # compiles, and fills caches
@@ -117,9 +119,9 @@ def best_times(contenders: dict[str, Callable[[], Any]], seconds: float) -> dict
     runs, started = 0, time.perf_counter()
     while runs < 3 or (runs < 200 and time.perf_counter() - started < seconds * len(contenders)):
         for name, contender in contenders.items():
-            before = time.perf_counter()
+            before = clock()
             contender()
-            best[name] = min(best[name], time.perf_counter() - before)
+            best[name] = min(best[name], clock() - before)
         runs += 1
     return {name: (best[name], runs) for name in contenders}
 
@@ -162,10 +164,11 @@ def kernels(sizes: tuple[int, ...], seconds: float) -> pd.DataFrame:
                 }
                 for number in {1, all_cores}:
                     with cores(number):
+                        clock = time.process_time if number == 1 else time.perf_counter
                         chosen = running if number == 1 else {"equality": running["equality"]}
                         for name in chosen.keys() - set(NOT_KAPPA):  # all compute the same before they are timed
                             np.testing.assert_allclose(chosen[name](), CONTENDERS["equality"](stored), atol=1e-4)
-                        for name, (best, runs) in best_times(chosen, seconds).items():
+                        for name, (best, runs) in best_times(chosen, seconds, clock).items():
                             one = {"n": n, "dtype": np.dtype(dtype).name, "matrices": matrices, "cores": number}
                             rows.append(one | {"contender": name, "count": count, "runs": runs, "seconds": best / count})
                 print(f"n = {n}, {matrices}, {np.dtype(dtype).name}", file=sys.stderr)
@@ -174,13 +177,11 @@ def kernels(sizes: tuple[int, ...], seconds: float) -> pd.DataFrame:
 
 def random_baseline(n: int, draws: int) -> pd.DataFrame:
     """How long the random baseline takes on all cores."""
-    before = time.perf_counter()
+    before, busy = time.perf_counter(), time.process_time()
     for share in baseline("dirichlet", n, draws, 0):
         last = share
-    took = time.perf_counter() - before
-    return pd.DataFrame(
-        [{"n": n, "draws": last.draws, "holds": last.holds, "seconds": took, "cores": len(os.sched_getaffinity(0))}]
-    )
+    took = {"seconds": time.perf_counter() - before, "processor_seconds": time.process_time() - busy}
+    return pd.DataFrame([{"n": n, "draws": last.draws, "holds": last.holds, "cores": len(os.sched_getaffinity(0)), **took}])
 
 
 def main() -> int:
