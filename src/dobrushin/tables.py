@@ -132,7 +132,7 @@ def report(folder: Path) -> list[tuple[str, pd.DataFrame]]:
         raise FileNotFoundError(f"{folder} holds no measurement; make one with: dobrushin measure MODEL")
     parts = [
         ("Shares that satisfy the condition; of averages, layers", pd.DataFrame(first).set_index("result")),
-        ("Failing inputs by layer, content tokens", pd.DataFrame(failing).T.astype("Int64")),
+        ("Failing inputs by layer, content tokens", pd.DataFrame(failing).T.astype("Int64").astype(str).replace("<NA>", "–")),
         ("Which token carries the mean attention, all tokens", pd.DataFrame(carried).T),
         ("Depth bound, product of the factors, kappa of the rollout: medians over inputs", pd.DataFrame(deep).T),
     ]
