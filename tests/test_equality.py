@@ -13,6 +13,8 @@ from scipy.spatial.distance import pdist, squareform
 
 import oracle
 from dobrushin import equality, lazy, random_stochastic, restrict
+from dobrushin.equality import tv_error
+from dobrushin.stochastic import ROW_SUM_TOLERANCE
 from strategies import ULP, any_matrix, matrix, ratio_row
 
 
@@ -51,6 +53,14 @@ def assert_exact(A, verdict) -> None:
 @example(np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 5e-324], [1.0, 0.0, 0.0]]))
 def test_every_number_agrees_with_exact_rationals(A):
     assert_exact(A, equality(A))
+
+
+@given(st.integers(2, 10**6))
+def test_the_error_bound_of_a_distance_is_that_of_the_textbook(n):
+    """n u / (1 - n u) times a distance of at most 1 plus the largest tolerance of row sums; not much more."""
+    relative = Fraction(n, 2**53) / (1 - Fraction(n, 2**53))
+    needed = relative * Fraction(1 + max(ROW_SUM_TOLERANCE.values()))
+    assert needed <= Fraction(tv_error(n)) <= 4 * needed
 
 
 def test_distances_just_above_one_are_told_apart():

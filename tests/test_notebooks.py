@@ -32,7 +32,7 @@ NOT_PROSE = re.compile(
 )
 RESULT = re.compile(
     r"""
-      \d+\.\d+ | \d+\s?/\s?\d+ | \d\s?[×·]\s?10\b | \d e-?\d    # a fraction, a count of a total, a power of ten
+      (?<![\d.])\d+\.\d+(?!\.?\d) | \d+\s?/\s?\d+ | \d\s?[×·]\s?10\b | \d e-?\d  # a fraction, a count of a total, a power of ten
     | \d(?:\s|&nbsp;)*per\s?cent
     | \d(?:\s|&nbsp;)*%(?!\s*(?:Wilson|interval|confidence|of\ cases))   # but for a level of confidence
     """,

@@ -170,7 +170,7 @@ def test_measurements_are_those_of_models_in_the_order_of_their_names(tmp_path, 
     first, second = results.measurements(tmp_path)
     assert (first.name, second.name) == ("a", "b")
     assert (first.status, first.training, first.label) == ("untrained", "language", "A model, untrained")
-    assert first.inputs == "words.txt: 3 of 16 tokens"
+    assert first.inputs == "3 inputs of 16 tokens (words.txt)"
     assert results.measurements(tmp_path / "nothing here") == []
 
 
@@ -178,4 +178,4 @@ def test_a_model_whose_weights_were_learned_goes_by_its_title(table):
     how = {"model": {"title": "A model", "status": "derivative"}, "inputs": {"images": "photographs", "number": 2, "tokens": 5}}
     one = results.Measurement("a", table, how)
     assert one.label == "A model"
-    assert one.inputs == "photographs: 2 of 5 tokens"
+    assert one.inputs == "2 inputs of 5 tokens (photographs)"

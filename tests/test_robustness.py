@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import strategies
-from dobrushin import equality, radius, row_distance
+from dobrushin import LAWS, equality, radius, random_stochastic, row_distance
 from oracle import exact, judge, tv
 
 
@@ -36,6 +36,16 @@ def naive(matrix) -> Fraction:
 def test_radius_is_the_one_of_the_theorem(A):
     # Stored rows may be off 1 by a few units in the last place, and distances are sums of rounded numbers.
     assert abs(Fraction(float(radius(A))) - naive(A)) <= 1e-14
+
+
+@pytest.mark.parametrize("law", list(LAWS))
+@pytest.mark.parametrize("own", [0, 0.25, 0.5])
+def test_radius_of_random_matrices_of_both_verdicts(law, own):
+    """Where tokens keep a share of their own weight, the condition mostly holds, and distances set the radius."""
+    for n in (3, 4):
+        for A in random_stochastic(n, 12, law, np.random.default_rng(n)):
+            mixed = own * np.eye(n) + (1 - own) * A
+            assert abs(Fraction(float(radius(mixed))) - naive(mixed)) <= 1e-14
 
 
 @given(strategies.any_matrix(5), st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,16 +193,43 @@ def test_failing_inputs_at_a_layer_that_the_paper_does_not_name_are_a_difference
 
 @pytest.mark.parametrize(("failing", "verdict"), [(7, "reproduced"), (600, "differs")])
 def test_a_result_with_the_papers_checkpoint_takes_its_row(tmp_path, failing, verdict):
-    one = measurement("dinov2-b", {scope: verdicts(12, 512, 0) for scope in SCOPES[:3]})
-    table = one.table.assign(role="content", score=0.001, kappa=0.5, n=256, columnwise=1.0, entrywise=1.0, carrier=0, head=0)
-    table.loc[(table["scope"] == "content") & (np.arange(len(table)) < failing), "holds"] = False
-    results.write(table, one.how | {"command": "test", "started": "now"}, "dinov2-b", tmp_path)
+    written(tmp_path, "dinov2-b", content={1: min(failing, 512), 2: max(failing - 512, 0)})
     told = summary.summary(tmp_path).set_index("cell")
     assert told.loc["table1/dinov2-b/content", "verdict"] == verdict
     assert told.loc["table1/dinov2-b/all", "verdict"] == "differs"  # all of them hold here, fewer in the paper
     assert told.loc["table1/dinov2-b/averaged", "verdict"] == "reproduced"
     assert told.loc["table4/dinov2-b/other", "verdict"] == ("reproduced" if failing <= 512 else "differs")
     assert told.loc["table1/dinov2-s/content", "verdict"] == "not measured yet"
+
+
+def written(folder: Path, name: str, **failing: dict[int, int]) -> None:
+    """A result with the paper's checkpoint on disk: per scope, failing inputs by layer."""
+    holds = {scope: np.ones((12, 512), dtype=bool) for scope in SCOPES[:3]}
+    for scope, counts in failing.items():
+        for layer, count in counts.items():
+            holds[scope][layer - 1, :count] = False
+    one = measurement(name, holds)
+    table = one.table.assign(role="content", score=0.001, kappa=0.5, n=256, columnwise=1.0, entrywise=1.0, carrier=0, head=0)
+    results.write(table, one.how | {"command": "test", "started": "now"}, name, folder)
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(7, "reproduced"), (6, "differs")])
+def test_late_means_in_the_second_half_of_the_layers(tmp_path, first, verdict):
+    written(tmp_path, "deit-b", content={first: 3, 12: 512})
+    assert summary.summary(tmp_path).set_index("cell").loc["abstract/late", "verdict"] == "not measured yet"
+    written(tmp_path, "vit-b16", content={11: 40})
+    row = summary.summary(tmp_path).set_index("cell").loc["abstract/late"]
+    assert (row["verdict"], row["ours"]) == (verdict, f"deit-b from layer {first}, vit-b16 from layer 11")
+
+
+@pytest.mark.parametrize(("most", "verdict"), [(18, "reproduced"), (30, "differs")])
+def test_a_range_over_models_needs_all_of_them_and_its_ends(tmp_path, most, verdict):
+    models = next(c["models"].split() for c in paper("abstract").to_dict("records") if c["claim"] == "special")
+    shares = np.linspace(3, most, len(models)) / 100  # of failures, the same at each layer
+    for name, share in zip(models, shares, strict=True):
+        assert summary.summary(tmp_path).set_index("cell").loc["abstract/special", "verdict"] == "not measured yet"
+        written(tmp_path, name, all=dict.fromkeys(range(1, 13), round(512 * share)))
+    assert summary.summary(tmp_path).set_index("cell").loc["abstract/special", "verdict"] == verdict
 
 
 @given(st.integers(-6, 3), st.integers(1, 999))

@@ -18,6 +18,10 @@ def _short(commit: str) -> str:
     return f"`{commit[:12]}`" + (" and changes" if commit.endswith("+changes") else "")
 
 
+def _when(how: dict[str, Any]) -> str:
+    return how["started"][:16].replace("T", " ")
+
+
 def _records() -> dict[str, dict[str, Any]]:
     return {n.stem: how for n in execute.notebooks() if (how := execute.record(execute.EXECUTED / n.name))}
 
@@ -55,7 +59,7 @@ def runs() -> str:
         return "No notebook has been executed."
     rows = [
         [
-            f"[{name}](../notebooks/{name}.ipynb)", f"{how['started']}", f"{how['seconds']} s", f"{how.get('memory_mb', '–')} MB",
+            f"[{name}](../notebooks/{name}.ipynb)", _when(how), f"{how['seconds']} s", f"{how.get('memory_mb', '–')} MB",
             ", ".join(f"`{k}={v}`" for k, v in how["parameters"].items()) or "–", _short(how["commit"]), f"`{how['key'][:12]}`",
         ]
         for name, how in records.items()
@@ -78,7 +82,7 @@ def listed(folder: Path) -> str:
         rows.append(
             [
                 f'<span id="result-{path.stem}"></span>{file}', f"`{how['command']}`",
-                how["started"], _short(how["commit"]), f"{how['table']['rows']:,}", f"`{how['table']['sha256'][:12]}`",
+                _when(how), _short(how["commit"]), f"{how['table']['rows']:,}", f"`{how['table']['sha256'][:12]}`",
             ]
         )  # fmt: skip
     return _table(["Result", "Command", "Started (UTC)", "Commit", "Rows", "SHA-256"], rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import json
 import shlex
 import warnings
@@ -83,9 +84,8 @@ def find(spec: ModelSpec) -> Path | None:
             return None
         path = Path(found.submodule_search_locations[0]) / spec.folder
         return path if path.exists() else None
-    folder = Path(spec.checkpoint).expanduser()
-    if folder.is_dir():
-        return folder
+    if spec.local is not None:
+        return spec.local
     from huggingface_hub import try_to_load_from_cache
 
     repository = hub_id(spec)
@@ -169,8 +169,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 def load(spec: ModelSpec, *, untrained: bool, size: int | None, seed: int, download: bool) -> Model:
     """Load what a registry entry describes; see :func:`dobrushin.models.load`."""
-    described = Path(spec.checkpoint).expanduser() / "config.json"
-    if spec.source == "hf" and described.is_file() and "architecture" in _json(described):
+    described = spec.local / "config.json" if spec.local is not None else None
+    if spec.source == "hf" and described is not None and described.is_file() and "architecture" in _json(described):
         spec = replace(spec, source="timm")  # a folder in timm's layout
     loader = {"timm": _load_timm, "onnx": _load_onnx}.get(spec.source, _load_transformers)
     with _quiet():
@@ -209,9 +209,9 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
     import timm
     import torch
 
-    folder = Path(spec.checkpoint).expanduser()
+    folder = spec.local
     name, overlay = spec.checkpoint, {}
-    if folder.is_dir():
+    if folder is not None:
         described = _json(folder / "config.json")
         name, overlay = str(described.get("architecture", "")), dict(described.get("pretrained_cfg", {}))
         for key in ("architecture", "tag", "hf_hub_id", "hf_hub_filename", "url", "file", "source", "custom_load"):
@@ -219,8 +219,8 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
     _known_to_timm(name)
     asked = size or spec.size
     arguments: dict[str, Any] = {"img_size": asked} if asked else {}
-    if folder.is_dir() and "num_classes" in described:
-        arguments["num_classes"] = described["num_classes"]
+    if folder is not None and "num_classes" in described:
+        arguments["num_classes"] = overlay["num_classes"] = described["num_classes"]
 
     def make(**more: Any) -> Any:
         try:
@@ -334,7 +334,13 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
         else:
             files = _safetensors(where)
             module, info = AutoModel.from_pretrained(
-                where, config=config, use_safetensors=True, output_loading_info=True, **eager, **local
+                where,
+                config=config,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **eager,
+                **local,
             )
             _check_complete(info, module)
             digest, revision = _sha256_of_files(files), _revision(where)
@@ -342,6 +348,10 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, OSError, ImportError) as error:
         raise ValueError(f"{spec.title} cannot be loaded with transformers: {' '.join(str(error).split())[:400]}") from error
+    wanted = inspect.signature(module.forward).parameters.values()
+    needed = [p.name for p in wanted if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    if more := [name for name in needed if name not in (module.main_input_name, "attention_mask")]:
+        raise ValueError(f"{spec.title} needs {', '.join(more)} too; expected a model of images or of text alone")
     model = Model(spec, module, None, digest, revision=revision)
     if module.main_input_name == "pixel_values":
         return _with_processor(model, where, size)

@@ -262,7 +262,7 @@ def _report(options: argparse.Namespace) -> None:
         if not parts:
             raise
     for title, table in parts:
-        print(f"{title}\n\n{table.to_string()}\n")
+        print(f"{title}\n\n{table.to_string(na_rep='–')}\n")
 
 
 def _baseline(options: argparse.Namespace) -> Path:

@@ -50,6 +50,11 @@ VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
 SCOPES = (*VERDICTS, "rollout_content", "rollout_all")
 """All scopes, the verdicts on layers, then the rollouts over all layers."""
 
+_COLUMNS = (
+    "scope", "layer", "input", "head", "kappa", "gap", "margin", "holds", "fragile", "i", "j", "n",
+    "entrywise", "columnwise", "carrier", "role", "score",
+)  # fmt: skip
+
 MODEL_ROUNDING = 2.0**-13
 """Relative error assumed of an attention weight computed in float32, for `fragile`.
 
@@ -145,7 +150,7 @@ def _measure(
     table = pd.concat(parts, ignore_index=True)
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
     table["role"] = table["role"].astype("category")
-    return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)
+    return table[list(_COLUMNS)].sort_values(["scope", "layer", "input", "head"], ignore_index=True)
 
 
 def _scopes(scopes: Iterable[str] | None, inputs: Any) -> tuple[str, ...]:
@@ -276,7 +281,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def provenance(model: Model, inputs: Any, *, started: str, command: str) -> dict[str, Any]:
     """What a result must say of how it was made; :func:`dobrushin.results.write` adds the rest."""
     parameter, spec = next(model.module.parameters()), model.spec
-    of_folder = Path(spec.checkpoint).expanduser().is_dir()  # whose path is this machine's own affair
+    of_folder = spec.local is not None  # whose path is this machine's own affair
     described: dict[str, Any] = {
         "name": f"{spec.source}:{spec.title}" if of_folder else spec.name,
         "title": spec.title,

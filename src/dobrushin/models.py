@@ -47,6 +47,12 @@ class ModelSpec:
     note: str = ""
     """Where the paper's description fits another checkpoint too."""
 
+    @property
+    def local(self) -> Path | None:
+        """The folder that holds the checkpoint, where its name asks for one; a name of the registry never does."""
+        folder = Path(self.checkpoint).expanduser()
+        return folder if ":" in self.name and folder.is_dir() else None
+
 
 _REG4 = "DINOv2 with 4 registers; timm's default size is 518 px, the paper's 256 patches mean 224 px"
 _DINOV2_S = {"model_type": "dinov2", "hidden_size": 384, "num_attention_heads": 6, "image_size": 518, "patch_size": 14}

@@ -39,25 +39,33 @@ class Work:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
         self._staged: tuple[BinaryIO, BinaryIO | None] | None = None
-        described, run = folder / "run.json", json.loads(json.dumps(run))
-        if described.exists():
-            before = json.loads(described.read_text())
-            self.started = before.pop("started")
-            for key in sorted({*before, *run}):
-                if before.get(key) != run.get(key):
-                    self.close()
-                    raise ValueError(
-                        f"{folder} holds an unfinished run with another {key} ({before.get(key)!r}; now {run.get(key)!r}); "
-                        "delete that folder to start again, or give this run another --name"
-                    )
-        else:
-            self.started = now()
-            unfinished = described.with_suffix(".new")
-            unfinished.write_text(json.dumps(run | {"started": self.started}, indent=2))
-            unfinished.replace(described)
+        try:
+            self.started = self._described(json.loads(json.dumps(run)))
+        except BaseException:
+            self.close()
+            raise
         self.done = 0
         while self._table(self.done).exists():
             self.done += 1
+
+    def _described(self, run: dict[str, Any]) -> str:
+        """When the run was started; the folder says which run it is of, and another run is refused."""
+        described = self.folder / "run.json"
+        if not described.exists():
+            started = now()
+            unfinished = described.with_suffix(".new")
+            unfinished.write_text(json.dumps(run | {"started": started}, indent=2))
+            unfinished.replace(described)
+            return started
+        before = json.loads(described.read_text())
+        started = str(before.pop("started"))
+        for key in sorted({*before, *run}):
+            if before.get(key) != run.get(key):
+                raise ValueError(
+                    f"{self.folder} holds an unfinished run with another {key} ({before.get(key)!r}; now {run.get(key)!r}); "
+                    "delete that folder to start again, or give this run another --name"
+                )
+        return started
 
     def close(self) -> None:
         """Let another process work in the folder."""

@@ -104,9 +104,11 @@
       if (!width || (width === this.width && !force)) return;
       this.width = width;
       const longest = Math.max(...this.panels.flatMap((panel) => panel.yticks.map(([, words]) => words.length)), 0);
-      this.left = Math.max(MARGIN.left, Math.min(24 + LETTER * longest, 0.45 * width));
+      this.left = Math.max(MARGIN.left, Math.min(30 + LETTER * longest, 0.45 * width));
       const columns = Math.max(1, Math.min(this.columns, Math.floor(width / (236 + this.left))));
-      const size = { width: Math.floor(width / columns), height: columns === 1 ? Math.min(300, Math.max(240, width * 0.6)) : 290 };
+      const lines = Math.max(...this.panels.map((panel) => panel.yticks.length)) * (30 + LETTER * longest > this.left ? 2 : 1);
+      const height = Math.max(columns === 1 ? Math.min(300, Math.max(240, width * 0.6)) : 290, MARGIN.top + MARGIN.bottom + 15 * lines);
+      const size = { width: Math.floor(width / columns), height };
       this.drawing.replaceChildren(...this.panels.map((panel) => this.panel(panel, size)));
     }
 
@@ -128,7 +130,7 @@
       for (const band of panel.bands) image.append(svg("rect", { class: "band", x: left, width: inner.width, y: y(band.high), height: y(band.low) - y(band.high) }));
       for (const [value, words] of panel.yticks) {
         line([left, y(value)], [right, y(value)], "grid");
-        const lines = wrapped(words.replace("\n", ", "), Math.round((left - 24) / LETTER));
+        const lines = wrapped(words.replace("\n", ", "), Math.round((left - 30) / LETTER));
         text([left - 6, y(value) + 4 - 7 * (lines.length - 1)], lines.join("\n"), { "text-anchor": "end" });
       }
       let last = -Infinity;
