@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import dobrushin.measure
 from dobrushin import _accelerator, _kernels, coefficient, equality, random_stochastic, stochastic
 from dobrushin.equality import tv_error
 from strategies import any_matrix, matrix
@@ -102,6 +104,47 @@ def test_near_ties_of_every_size_are_decided_rightly(n, seed, exponent, good, dt
     assert verdict.holds is good
     assert verdict.margin == (1 if good else -1) * 2.0**-exponent
     assert_same(A, dtype)
+
+
+def test_a_rounding_that_just_makes_a_verdict_fragile_gets_the_same_bytes():
+    """Fragility sets in where the slack reaches the margin: there it hangs on the last bits of the distances."""
+    turned = 0
+    for n in range(3, 40, 2):
+        A = dirichlet(n, np.random.default_rng(n))
+        critical = abs(equality(A).margin) / (2 * (1 + max(stochastic.ROW_SUM_TOLERANCE.values())))
+        if critical > 0.5:  # one class of pairs is empty
+            continue
+        seen = set()
+        for off in (-(2.0**-8), -(2.0**-26), -(2.0**-34), -(2.0**-50), 0, 2.0**-50, 2.0**-34, 2.0**-26, 2.0**-8):
+            seen.add(equality(A, rounding=critical * (1 + off)).fragile)
+            for dtype in TYPES:
+                assert_same(A, dtype, rounding=critical * (1 + off))
+        turned += len(seen) == 2
+    assert turned > 5
+
+
+def test_near_ties_of_the_loosest_pair_get_the_same_bytes():
+    """On the way from one matrix to another, the place where the pair that has the gap changes is halved in."""
+
+    def loosest(A):
+        record = np.zeros(1, _kernels.SCAN)
+        _kernels.scan_in_float64(A[None], 0.0, 0.0, tv_error(len(A)), record)
+        return tuple(record["loosest_pair"][0].tolist())
+
+    rng, changes = np.random.default_rng(0), 0
+    while changes < 25:
+        first, last = random_stochastic(6, 2, "dirichlet", rng)
+        if loosest(first) == loosest(last) or (-1, -1) in (loosest(first), loosest(last)):
+            continue
+        changes += 1
+        before, after = 0.0, 1.0
+        for step in range(54):
+            middle = (before + after) / 2
+            A = (1 - middle) * first + middle * last
+            before, after = (middle, after) if loosest(A) == loosest(first) else (before, middle)
+            if step % 6 == 0:
+                for dtype in TYPES:
+                    assert_same(A, dtype)
 
 
 @settings(max_examples=100)
@@ -197,3 +240,25 @@ def test_a_bad_row_is_the_same_error():
     A[2, 1] = 0.5
     with elsewhere(), pytest.raises(ValueError, match=r"the matrix, row 2 sums to 1\.5"):
         equality(A)
+
+
+def test_measuring_with_an_accelerator_gives_the_same_table(minilm, few):
+    """Restricted matrices and rollouts are sent there, once; here they stay on the CPU but are scanned as if there."""
+    expected = dobrushin.measure.measure(minilm, few, progress=False)
+    sent = []
+
+    def placed(matrices, device):
+        sent.append(matrices.shape)
+        return torch.from_numpy(matrices)
+
+    with elsewhere(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dobrushin.measure, "_placed", placed)
+        found = dobrushin.measure.measure(minilm, few, progress=False)
+    assert len(sent) >= 4 * minilm.module.config.num_hidden_layers
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_measuring_judges_on_the_cpu_where_there_is_no_double(device):
+    A = np.eye(3)
+    assert dobrushin.measure._placed(A, device) is A
