@@ -88,7 +88,8 @@ def measure(
         batch_size: inputs per call of the model; verdicts are per input.
         progress: show a progress bar.
         scopes: which of :data:`~dobrushin.measure.SCOPES`; all by default, but no averages over inputs of different length.
-        device: where the model runs ("cpu", "cuda", "mps"); matrices are judged on the CPU.
+        device: where the model runs ("cpu", "cuda", "mps").  On "cuda" the distances of rows are computed there too;
+            no verdict depends on that.
         work: where finished batches lie; a run that finds some there goes on after them.
 
     Returns:
@@ -123,7 +124,7 @@ def _measure(
         for first in range(there, len(inputs), batch_size):
             stop = min(first + batch_size, len(inputs))
             roles = [inputs.roles(k) for k in range(first, stop)]
-            judge = _Judge(first, roles, scopes, work)
+            judge = _Judge(first, roles, scopes, work, device)
             batch = {name: tensor.to(device) for name, tensor in inputs.batch(first, stop).items()}
             try:
                 with catching_attention(module, judge, tokens=max(map(len, roles))):
@@ -184,8 +185,10 @@ def _exact_float32() -> Iterator[None]:
 class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
-    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work) -> None:
-        self.first, self.scopes, self.work = first, scopes, work
+    def __init__(
+        self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str = "cpu"
+    ) -> None:
+        self.first, self.scopes, self.work, self.device = first, scopes, work, device
         self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
         for k, one in enumerate(roles):
             self.groups.setdefault(one, []).append(k)
@@ -207,7 +210,7 @@ class _Judge:
         mean = heads.mean(axis=1)
 
         def add(scope: str, matrices: np.ndarray, **options: bool) -> None:
-            verdicts = equality(matrices, rounding=MODEL_ROUNDING, **options)
+            verdicts = equality(_placed(matrices, self.device), rounding=MODEL_ROUNDING, **options)
             if matrices.ndim == 4:
                 each = np.arange(1, matrices.shape[1] + 1)
                 self.parts.append(_rows(scope, layer, numbers[:, None], each, verdicts, matrices.shape[-1]))
@@ -239,10 +242,18 @@ class _Judge:
         """All rows of the batch, those of the rollouts too."""
         for (scope, roles), product in self.rollouts.items():
             # Rows of float32 attention sum to 1 within 1e-6; over many layers that adds up.
-            verdicts = equality(product / product.sum(axis=-1, keepdims=True), rounding=MODEL_ROUNDING)
+            product = product / product.sum(axis=-1, keepdims=True)
+            verdicts = equality(_placed(product, self.device), rounding=MODEL_ROUNDING)
             numbers = self.first + np.array(self.groups[roles])
             self.parts.append(_rows(scope, self.layer, numbers, 0, verdicts, product.shape[-1]))
         return pd.concat(self.parts, ignore_index=True) if self.parts else pd.DataFrame({"scope": np.array([], dtype=object)})
+
+
+def _placed(matrices: np.ndarray, device: str) -> Any:
+    """The matrices where `equality` shall compute distances.  Not on MPS: it has no float64, in which they are stored."""
+    import torch
+
+    return torch.from_numpy(matrices).to(device) if torch.device(device).type == "cuda" else matrices
 
 
 def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> pd.DataFrame:

@@ -44,6 +44,11 @@ def _read(A: Any, name: str, **options: Any) -> np.ndarray:
         ) from error
 
 
+def on_accelerator(A: Any) -> bool:
+    """Whether ``A`` is a torch tensor that does not lie in the CPU's memory."""
+    return hasattr(A, "detach") and A.device.type != "cpu"
+
+
 def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
     """Return a NumPy float64 array with exactly the values of ``A``.
 
