@@ -24,7 +24,7 @@ layers of (1 + kappa)/2, and the product of (1 + kappa)/2 - gap what the layers'
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -42,7 +42,7 @@ from dobrushin.models import Model, content_mask
 from dobrushin.stochastic import check_stochastic, restrict
 from dobrushin.work import Work
 
-__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "head_mean", "measure", "provenance", "summary"]
+__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "batches", "head_mean", "measure", "provenance", "summary"]
 
 _AVERAGES = ("averaged", "averaged_all")
 VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
@@ -76,6 +76,7 @@ def measure(
     scopes: Iterable[str] | None = None,
     device: str = "cpu",
     work: Work | None = None,
+    run: Callable[..., None] | None = None,
 ) -> pd.DataFrame:
     """Judge every attention matrix of a model on all inputs.
 
@@ -91,6 +92,7 @@ def measure(
         device: where the model runs ("cpu", "cuda", "mps").  On "cuda" the distances of rows are computed there too;
             no verdict depends on that.
         work: where finished batches lie; a run that finds some there goes on after them.
+        run: what runs the batches; :func:`batches`, on this machine, by default, else a :class:`dobrushin.cluster.Cluster`.
 
     Returns:
         A table with the columns scope, input (from 0; -1 for averages), layer (from 1; the last for rollouts), head
@@ -101,20 +103,21 @@ def measure(
         ValueError: an unknown scope, an average over inputs of different length, or attention that cannot be
             measured (see :func:`dobrushin.attention.catching_attention`).
     """
-    chosen = _scopes(scopes, inputs)
+    chosen, run = _scopes(scopes, inputs), run or batches
     if work is not None:
-        return _measure(model, inputs, batch_size, progress, chosen, device, work)
+        run(model, inputs, batch_size, progress, chosen, device, work)
+        return _together(inputs, chosen, work)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), {})
         try:
-            return _measure(model, inputs, batch_size, progress, chosen, device, work)
+            run(model, inputs, batch_size, progress, chosen, device, work)
+            return _together(inputs, chosen, work)
         finally:
             work.close()
 
 
-def _measure(
-    model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work
-) -> pd.DataFrame:
+def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work) -> None:
+    """Run on this machine the batches that `work` does not have yet; arguments and errors as of :func:`measure`."""
     import torch
 
     module = model.module.to(device)
@@ -134,6 +137,9 @@ def _measure(
                 work.abandon()
             bar.update(stop - first)
 
+
+def _together(inputs: Any, scopes: tuple[str, ...], work: Work) -> pd.DataFrame:
+    """The table of all batches, with the rows of the averages."""
     parts = [part for part in work.tables() if len(part)]  # empty where only averages are asked for
     roles_of_all = inputs.roles(0)
     keep = np.flatnonzero(content_mask(roles_of_all))
