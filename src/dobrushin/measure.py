@@ -23,6 +23,7 @@ layers of (1 + kappa)/2, and the product of (1 + kappa)/2 - gap what the layers'
 
 from __future__ import annotations
 
+import ctypes
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,8 +64,8 @@ MODEL_ROUNDING = 2.0**-13
 Rounding adds up over a model's layers: against a run in float64, single weights of MiniLM differ by up to 4e-5
 (tests/test_measure.py); renormalising a row doubles that at most."""
 
-CHUNK = 2**20
-"""Entries of the matrices that are widened to float64 and judged at a time, if one matrix has not more: 8 MiB."""
+CHUNK = 2**18
+"""Entries of the matrices that are widened to float64 and judged at a time, if one matrix has not more: 2 MiB."""
 
 
 def head_mean(attention: Any) -> Float[np.ndarray, "inputs n n"]:
@@ -210,6 +211,16 @@ def _behind(consume: Callable[[int, Any], None]) -> Iterator[Callable[[int, Any]
             pending.pop().result()
 
 
+def _give_back() -> None:
+    """Hand freed memory back to the system, where the C library is glibc.
+
+    Its allocator keeps what the layers free, in pieces that later layers often do not fit: the peak would grow with depth.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
@@ -239,6 +250,7 @@ class _Judge:
                         total = one.copy() if total is None else np.add(total, one, out=total)
             if total is not None:
                 self.work.add(total)
+        _give_back()
 
     def _buffer(self, name: str, *shape: int) -> np.ndarray:
         """Memory that the next layer takes again: what is freed instead may stay with the allocator, layer by layer."""
