@@ -50,6 +50,12 @@ def _seed(text: str) -> int:
     return value
 
 
+def _name(text: str) -> str:
+    if not text or Path(text).name != text or text.startswith("."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name; expected a file's, without a folder (which is --output)")
+    return text
+
+
 def _seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(_seed, text.split(","))))
 
@@ -73,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--batch-size", type=_positive, default=8, help="inputs a call of the model")
     one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
-    one.add_argument("--name", help="name of the result (default: that of the model)")
+    one.add_argument("--name", type=_name, help="name of the result (default: that of the model)")
     one.set_defaults(run=_measure)
 
     seen = commands.add_parser(
@@ -240,9 +246,11 @@ def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]
 def _check_device(device: str) -> None:
     import torch
 
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device.partition(":")[0], False):
-        raise ValueError(f"device is {device!r}; this machine has {', '.join(kind for kind, ok in there.items() if ok)}")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    asked = re.fullmatch(r"([a-z]+)(?::([0-9]+))?", device)
+    if asked is None or int(asked[2] or 0) >= there.get(asked[1], 0):
+        had = [f"{kind}:0 to {kind}:{count - 1}" if count > 1 else kind for kind, count in there.items() if count]
+        raise ValueError(f"device is {device!r}; this machine has {', '.join(had)}")
 
 
 def _models(options: argparse.Namespace) -> None:
