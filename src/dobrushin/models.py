@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-__all__ = ["REGISTRY", "Model", "ModelSpec", "content_mask", "load", "patch_size", "spec_of", "token_roles"]
+__all__ = ["REGISTRY", "Model", "ModelSpec", "check_device", "content_mask", "load", "patch_size", "spec_of", "token_roles"]
 
 _PAPERS = "paper's checkpoint"
 
@@ -244,6 +244,19 @@ def patch_size(module: Any) -> int | None:
         return None
     height, width = pair(found)
     return height if height == width else None
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have.
+
+    Raises:
+        ValueError: it is none of those that torch finds here; the message lists them.
+    """
+    import torch
+
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device.partition(":")[0], False):
+        raise ValueError(f"device is {device!r}; this machine has {', '.join(kind for kind, ok in there.items() if ok)}")
 
 
 def content_mask(roles: tuple[str, ...]) -> Bool[np.ndarray, " n"]:
