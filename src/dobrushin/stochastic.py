@@ -29,9 +29,24 @@ def dtype_name(A: Any) -> str:
     return getattr(A.dtype, "name", None) or str(A.dtype).removeprefix("torch.")
 
 
-def as_array(A: Any) -> Any:
+def as_array(A: Any, name: str = "A") -> Any:
     """``A`` itself if it is an array or tensor, otherwise (lists, data frames) a NumPy array of it."""
-    return A if hasattr(A, "dtype") and hasattr(A, "shape") else np.asarray(A)
+    return A if hasattr(A, "dtype") and hasattr(A, "shape") else _read(A, name)
+
+
+def _read(A: Any, name: str, **options: Any) -> np.ndarray:
+    """``A`` as a NumPy array, or an error that says what it is instead."""
+    try:
+        return np.asarray(A, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{name} is a {type(A).__name__} that is no array ({error}); expected one dense NumPy array or torch tensor"
+        ) from error
+
+
+def on_accelerator(A: Any) -> bool:
+    """Whether ``A`` is a torch tensor that does not lie in the CPU's memory."""
+    return hasattr(A, "detach") and A.device.type != "cpu"
 
 
 def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
@@ -42,19 +57,23 @@ def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
         name: how error messages call it.
 
     Raises:
-        ValueError: for any other element type, and for masked arrays, whose mask would be lost.
+        ValueError: for any other element type, for what is not one dense array, and for masked arrays, whose mask
+            would be lost.
     """
     if isinstance(A, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; expected a plain array (use restrict() to leave tokens out)")
-    A = as_array(A)
+    A = as_array(A, name)
     if dtype_name(A) not in ROW_SUM_TOLERANCE:
         raise ValueError(
             f"{name} has element type {dtype_name(A)}; expected one of {', '.join(ROW_SUM_TOLERANCE)}: "
             "real floating-point attention weights"
         )
     if hasattr(A, "detach"):  # a torch tensor, recognised without importing torch
-        A = A.detach().cpu().double().numpy()
-    return np.asarray(A, dtype=np.float64, order="C")
+        A = A.detach()
+        if str(A.layout) != "torch.strided" or A.device.type == "meta":
+            raise ValueError(f"{name} is a {A.layout} tensor on {A.device}; expected a dense one that holds values")
+        A = A.cpu().double().numpy()
+    return _read(A, name, dtype=np.float64, order="C")
 
 
 def describe(batch_index: tuple[int, ...]) -> str:
@@ -84,14 +103,19 @@ def check_stochastic(A: Any, *, substochastic: bool = False) -> Float[np.ndarray
     n = matrices.shape[-1]
     if n < 2:
         raise ValueError(f"A has shape {matrices.shape}, n = {n}; expected n >= 2: kappa compares two rows")
-    dtype = dtype_name(A)
-    tolerance = ROW_SUM_TOLERANCE[dtype]
+    refuse_faults(matrices, dtype_name(A), substochastic=substochastic)
+    return matrices
+
+
+def refuse_faults(matrices: Float[np.ndarray, "*batch n n"], dtype: str, *, substochastic: bool = False) -> None:
+    """Raise what :func:`check_stochastic` does for entries and row sums of float64 matrices that were widened from `dtype`."""
+    n, tolerance = matrices.shape[-1], ROW_SUM_TOLERANCE[dtype]
     flat = matrices.reshape(-1, n, n)
     faults = np.empty((len(flat), 2), dtype=np.int64)
     _kernels.run(_kernels.first_fault, flat, tolerance, substochastic, out=faults)
     faulty = np.flatnonzero(faults[:, 0] >= 0)
     if not len(faulty):
-        return matrices
+        return
     index = int(faulty[0])
     row, column = faults[index].tolist()
     where = f"{describe(_unravel(index, matrices.shape[:-2]))}, row {row}"
@@ -128,6 +152,8 @@ def lazy(A: Any) -> Float[np.ndarray, "*batch n n"]:
 
 def token_indices(keep: Any, n: int) -> Int[np.ndarray, " m"]:
     """Indices of the kept tokens, from indices or from a Boolean mask of length n, checked."""
+    if isinstance(keep, np.ma.MaskedArray):
+        raise ValueError("keep is a masked array; expected plain token indices or a plain Boolean mask")
     chosen = np.asarray(keep.detach().cpu() if hasattr(keep, "detach") else keep)
     if chosen.ndim != 1:
         raise ValueError(f"keep has shape {chosen.shape}; expected one list of token indices or one mask for all matrices")
@@ -170,10 +196,20 @@ def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray
             an index out of range; and for a kept row whose whole mass lies on removed tokens.
     """
     matrices = check_stochastic(A)
-    n = matrices.shape[-1]
-    tokens = token_indices(keep, n)
+    tokens = token_indices(keep, matrices.shape[-1])
+    return restricted(matrices, tokens, np.empty((*matrices.shape[:-2], len(tokens), len(tokens))), renormalize=renormalize)
+
+
+def restricted(
+    matrices: Float[np.ndarray, "*batch n n"],
+    tokens: Int[np.ndarray, " m"],
+    out: Float[np.ndarray, "*batch m m"],
+    *,
+    renormalize: bool = True,
+) -> Float[np.ndarray, "*batch m m"]:
+    """:func:`restrict` of matrices and tokens that were checked before, into `out`."""
     if (np.diff(tokens) == 1).all():  # neighbours: much quicker as a slice
-        content = matrices[..., tokens[0] : tokens[-1] + 1, tokens[0] : tokens[-1] + 1].copy()
+        content = matrices[..., tokens[0] : tokens[-1] + 1, tokens[0] : tokens[-1] + 1]
     else:
         content = matrices[..., tokens[:, None], tokens]
     mass = content.sum(axis=-1, keepdims=True)
@@ -184,4 +220,7 @@ def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray
             f"{describe(tuple(batch_index))}, row {tokens[row]}: its whole mass lies on removed tokens (kept mass 0); "
             "expected some attention to a kept token"
         )
-    return np.divide(content, mass, out=content) if renormalize else content
+    if renormalize:
+        return np.divide(content, mass, out=out)
+    out[...] = content
+    return out
