@@ -69,24 +69,6 @@ def test_a_cluster_gives_the_bytes_of_one_machine(tmp_path, scheduler, words):
         assert where[key] == how[key]
 
 
-def test_a_worker_that_dies_loses_nothing(tmp_path, scheduler, alone, monkeypatch):
-    lost = []
-
-    def kill():
-        with distributed.Client(scheduler, set_as_default=False) as client:
-            held = {worker: len(tasks) for worker, tasks in client.processing().items()}
-            held = {worker: held.get(worker, 0) + len(tasks) for worker, tasks in client.has_what().items()}
-            worker = max(held, key=held.__getitem__)
-            lost.append(held[worker])
-            os.kill(client.run(os.getpid, workers=[worker])[worker], signal.SIGKILL)
-
-    after(monkeypatch, 2, kill)
-    together, _ = run(tmp_path / "together", TEXTS, "--scheduler", scheduler)
-    assert lost
-    assert lost[0] > 0
-    assert together == alone
-
-
 @pytest.mark.parametrize("first_on", ["the cluster", "one machine"])
 def test_a_run_goes_on_elsewhere(tmp_path, scheduler, alone, monkeypatch, capsys, first_on):
     def interrupt():
@@ -118,6 +100,24 @@ def test_a_worker_with_other_weights_or_versions_is_refused(scheduler, minilm, m
             expected = f": {package} is {ours[package]} here and 0.0 on the machine that asks; install the same versions on both"
             with pytest.raises(ValueError, match=re.escape(expected)):
                 measure.measure(minilm, few, progress=False, run=elsewhere)
+
+
+def test_a_worker_that_dies_loses_nothing(tmp_path, scheduler, alone, monkeypatch):
+    lost = []
+
+    def kill():
+        with distributed.Client(scheduler, set_as_default=False) as client:
+            held = {worker: len(tasks) for worker, tasks in client.processing().items()}
+            held = {worker: held.get(worker, 0) + len(tasks) for worker, tasks in client.has_what().items()}
+            worker = max(held, key=held.__getitem__)
+            lost.append(held[worker])
+            os.kill(client.run(os.getpid, workers=[worker])[worker], signal.SIGKILL)
+
+    after(monkeypatch, 2, kill)
+    together, _ = run(tmp_path / "together", TEXTS, "--scheduler", scheduler)
+    assert lost
+    assert lost[0] > 0
+    assert together == alone
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1", "nowhere", "carrier-pigeon://127.0.0.1:1", ""])

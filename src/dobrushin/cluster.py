@@ -189,11 +189,11 @@ class Cluster:
             except TimeoutError:
                 bar.set_postfix_str("" if self._workers() else "the scheduler has no worker; waiting for one")
             except CancelledError as error:
-                raise self._lost(error) from error
+                raise self._lost() from error
         try:
             return future.result()
         except CancelledError as error:
-            raise self._lost(error) from error
+            raise self._lost() from error
         except KilledWorker as error:
             raise ConnectionError(
                 f"several workers died one after the other over {which}, perhaps for want of memory; "
@@ -204,12 +204,12 @@ class Cluster:
         try:
             return len(self.client.nthreads())
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost() from error
 
-    def _lost(self, error: Exception) -> ConnectionError:
+    def _lost(self) -> ConnectionError:
         address = self.client.scheduler.address if self.client.scheduler is not None else "its address"
         return ConnectionError(
-            f"the scheduler at {address} went away ({error}); finished batches are kept, and the same command goes on after them"
+            f"the scheduler at {address} went away; finished batches are kept, and the same command goes on after them"
         )
 
 
