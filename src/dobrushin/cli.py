@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
     one.add_argument("--name", type=_name, help="name of the result (default: that of the model)")
+    one.add_argument("--scheduler", metavar="ADDRESS", help="run on the Dask cluster of that scheduler, such as tcp://HOST:8786")
     one.set_defaults(run=_measure)
 
     seen = commands.add_parser(
@@ -159,13 +160,20 @@ def _command(*words: object) -> str:
 
 
 def _measure(options: argparse.Namespace) -> Path:
+    from dobrushin import cluster, models
+
+    which = {name: getattr(options, name) for name in ("untrained", "size", "seed", "download")}
+    if options.scheduler is None:
+        models.check_device(options.device)
+        return _measure_model(options, models.load(options.model, **which), None)
+    with cluster.connected(options.scheduler) as client:
+        return _measure_model(options, models.load(options.model, **which), cluster.Cluster(client, options.model, **which))
+
+
+def _measure_model(options: argparse.Namespace, model: Any, cluster: Any) -> Path:
     from dobrushin import measure, models
     from dobrushin.work import Work
 
-    _check_device(options.device)
-    model = models.load(
-        options.model, untrained=options.untrained, size=options.size, seed=options.seed, download=options.download
-    )
     chosen, words = _inputs(options, model)
     name = options.name or re.sub(
         r"[^A-Za-z0-9._-]+", "-", options.model if options.model in models.REGISTRY else model.spec.title
@@ -185,9 +193,10 @@ def _measure(options: argparse.Namespace) -> Path:
         if work.done:
             print(f"goes on after {work.done} finished batches", file=sys.stderr)
         table = measure.measure(
-            model, chosen, batch_size=options.batch_size, scopes=options.scopes, device=options.device, work=work
+            model, chosen, batch_size=options.batch_size, scopes=options.scopes, device=options.device, work=work, run=cluster
         )
         how = measure.provenance(model, chosen, started=work.started, command=command)
+        how |= cluster.provenance() if cluster is not None else {}
         path = results.write(table, how, name, options.output)
         work.delete()
     finally:
@@ -241,16 +250,6 @@ def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]
         "--length",
         options.length,
     ]
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    asked = re.fullmatch(r"([a-z]+)(?::([0-9]+))?", device)
-    if asked is None or int(asked[2] or 0) >= there.get(asked[1], 0):
-        had = [f"{kind}:0 to {kind}:{count - 1}" if count > 1 else kind for kind, count in there.items() if count]
-        raise ValueError(f"device is {device!r}; this machine has {', '.join(had)}")
 
 
 def _models(options: argparse.Namespace) -> None:

@@ -23,8 +23,11 @@ layers of (1 + kappa)/2, and the product of (1 + kappa)/2 - gap what the layers'
 
 from __future__ import annotations
 
+import ctypes
+import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,10 +42,10 @@ from dobrushin.attention import catching_attention
 from dobrushin.bounds import doeblin, leave_one_out
 from dobrushin.equality import Equality, equality
 from dobrushin.models import Model, content_mask
-from dobrushin.stochastic import check_stochastic, restrict
+from dobrushin.stochastic import check_stochastic, dtype_name, refuse_faults, restrict, restricted
 from dobrushin.work import Work
 
-__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "head_mean", "measure", "provenance", "summary"]
+__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "batches", "head_mean", "measure", "provenance", "summary"]
 
 _AVERAGES = ("averaged", "averaged_all")
 VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
@@ -61,6 +64,9 @@ MODEL_ROUNDING = 2.0**-13
 Rounding adds up over a model's layers: against a run in float64, single weights of MiniLM differ by up to 4e-5
 (tests/test_measure.py); renormalising a row doubles that at most."""
 
+CHUNK = 2**18
+"""Entries of the matrices that are widened to float64 and judged at a time, if one matrix has not more: 2 MiB."""
+
 
 def head_mean(attention: Any) -> Float[np.ndarray, "inputs n n"]:
     """Mean over heads, in float64, of attention of shape ``(inputs, heads, n, n)``, checked to be row-stochastic."""
@@ -76,10 +82,12 @@ def measure(
     scopes: Iterable[str] | None = None,
     device: str = "cpu",
     work: Work | None = None,
+    run: Callable[..., None] | None = None,
 ) -> pd.DataFrame:
     """Judge every attention matrix of a model on all inputs.
 
-    A layer's attention is judged and dropped before the next layer runs.
+    A layer's attention is judged while the next layer runs, and dropped before the one after that; inputs are prepared
+    while the batch before them runs.
 
     Args:
         model: from :func:`dobrushin.models.load`.
@@ -88,8 +96,10 @@ def measure(
         batch_size: inputs per call of the model; verdicts are per input.
         progress: show a progress bar.
         scopes: which of :data:`~dobrushin.measure.SCOPES`; all by default, but no averages over inputs of different length.
-        device: where the model runs ("cpu", "cuda", "mps"); matrices are judged on the CPU.
+        device: where the model runs ("cpu", "cuda", "mps").  On "cuda" the distances of rows are computed there too;
+            no verdict depends on that.
         work: where finished batches lie; a run that finds some there goes on after them.
+        run: what runs the batches; :func:`batches`, on this machine, by default, else a :class:`dobrushin.cluster.Cluster`.
 
     Returns:
         A table with the columns scope, input (from 0; -1 for averages), layer (from 1; the last for rollouts), head
@@ -100,39 +110,50 @@ def measure(
         ValueError: an unknown scope, an average over inputs of different length, or attention that cannot be
             measured (see :func:`dobrushin.attention.catching_attention`).
     """
-    chosen = _scopes(scopes, inputs)
+    chosen, run = _scopes(scopes, inputs), run or batches
     if work is not None:
-        return _measure(model, inputs, batch_size, progress, chosen, device, work)
+        run(model, inputs, batch_size, progress, chosen, device, work)
+        return _together(inputs, chosen, work)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), {})
         try:
-            return _measure(model, inputs, batch_size, progress, chosen, device, work)
+            run(model, inputs, batch_size, progress, chosen, device, work)
+            return _together(inputs, chosen, work)
         finally:
             work.close()
 
 
-def _measure(
-    model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work
-) -> pd.DataFrame:
+def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work) -> None:
+    """Run on this machine the batches that `work` does not have yet; arguments and errors as of :func:`measure`."""
     import torch
 
     module = model.module.to(device)
     there = min(len(inputs), work.done * batch_size)
     bar = tqdm(total=len(inputs), initial=there, desc=model.spec.title, unit="input", disable=not progress)
-    with torch.inference_mode(), _exact_float32(), bar:
+
+    def prepared(first: int) -> Any:
+        return inputs.batch(first, min(first + batch_size, len(inputs)))
+
+    with torch.inference_mode(), _exact_float32(), bar, ThreadPoolExecutor(1) as ahead:
+        upcoming = ahead.submit(prepared, there) if there < len(inputs) else None
         for first in range(there, len(inputs), batch_size):
             stop = min(first + batch_size, len(inputs))
             roles = [inputs.roles(k) for k in range(first, stop)]
-            judge = _Judge(first, roles, scopes, work)
-            batch = {name: tensor.to(device) for name, tensor in inputs.batch(first, stop).items()}
+            judge = _Judge(first, roles, scopes, work, device)
+            assert upcoming is not None
+            batch = {name: tensor.to(device) for name, tensor in upcoming.result().items()}
+            upcoming = ahead.submit(prepared, stop) if stop < len(inputs) else None
             try:
-                with catching_attention(module, judge, tokens=max(map(len, roles))):
+                with _behind(judge) as consume, catching_attention(module, consume, tokens=max(map(len, roles))):
                     model(batch)
                 work.finish(judge.table())
             finally:
                 work.abandon()
             bar.update(stop - first)
 
+
+def _together(inputs: Any, scopes: tuple[str, ...], work: Work) -> pd.DataFrame:
+    """The table of all batches, with the rows of the averages."""
     parts = [part for part in work.tables() if len(part)]  # empty where only averages are asked for
     roles_of_all = inputs.roles(0)
     keep = np.flatnonzero(content_mask(roles_of_all))
@@ -181,73 +202,159 @@ def _exact_float32() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
+@contextmanager
+def _behind(consume: Callable[[int, Any], None]) -> Iterator[Callable[[int, Any], None]]:
+    """`consume` in a thread of its own, one call behind: a call waits for the one before it and raises its error."""
+    with ThreadPoolExecutor(1) as thread:
+        pending: list[Future[None]] = []
+
+        def hand_over(layer: int, attention: Any) -> None:
+            if pending:
+                pending.pop().result()
+            pending.append(thread.submit(consume, layer, attention))
+
+        yield hand_over
+        if pending:
+            pending.pop().result()
+
+
+def _give_back() -> None:
+    """Hand freed memory back to the system, where the C library is glibc.
+
+    Its allocator keeps what the layers free, in pieces that later layers often do not fit: the peak would grow with depth.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
-    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work) -> None:
-        self.first, self.scopes, self.work = first, scopes, work
+    def __init__(
+        self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str = "cpu"
+    ) -> None:
+        self.first, self.scopes, self.work, self.device = first, scopes, work, device
         self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
         for k, one in enumerate(roles):
             self.groups.setdefault(one, []).append(k)
-        self.parts: list[pd.DataFrame] = []
-        self.rollouts: dict[tuple[str, tuple[str, ...]], Float[np.ndarray, "inputs n n"]] = {}
+        self.parts: list[dict[str, np.ndarray]] = []
+        self.rollouts: dict[tuple[str, tuple[int, ...]], Float[np.ndarray, "inputs n n"]] = {}
+        self.buffers: dict[str, Float[np.ndarray, " entries"]] = {}
         self.layer = 0
 
     def __call__(self, layer: int, attention: Any) -> None:
         self.layer = layer
-        heads = check_stochastic(attention)
+        dtype = dtype_name(attention)
+        weights = (attention.float() if dtype == "bfloat16" else attention).cpu().numpy()
         for roles, members in self.groups.items():
-            n = len(roles)  # padding comes after it: its columns are exactly 0, its rows are dropped
-            whole = len(self.groups) == 1 and n == heads.shape[-1]
-            self._judge(layer, roles, heads if whole else np.ascontiguousarray(heads[members, :, :n, :n]))
+            n, total = len(roles), None  # padding comes after it: its columns are exactly 0, its rows are dropped
+            some = max(1, CHUNK // (weights.shape[1] * n * n))
+            for start in range(0, len(members), some):
+                chosen = members[start : start + some]
+                mean = self._heads(roles, chosen, weights, dtype)
+                self._means(roles, chosen, mean)
+                if any(scope in self.scopes for scope in _AVERAGES):
+                    for one in mean:
+                        total = one.copy() if total is None else np.add(total, one, out=total)
+            if total is not None:
+                self.work.add(total)
+        _give_back()
 
-    def _judge(self, layer: int, roles: tuple[str, ...], heads: np.ndarray) -> None:
-        numbers = self.first + np.array(self.groups[roles])
+    def _buffer(self, name: str, *shape: int) -> np.ndarray:
+        """Memory that the next layer takes again: what is freed instead may stay with the allocator, layer by layer."""
+        size = math.prod(shape)
+        if name not in self.buffers or self.buffers[name].size < size:
+            self.buffers[name] = np.empty(size)
+        return self.buffers[name][:size].reshape(shape)
+
+    def _heads(self, roles: tuple[str, ...], chosen: list[int], weights: np.ndarray, dtype: str) -> np.ndarray:
+        """Check and judge some inputs' heads, a few at a time; their mean."""
+        n, count = len(roles), weights.shape[1]
         keep = np.flatnonzero(content_mask(roles))
-        mean = heads.mean(axis=1)
+        mean = self._buffer("mean", len(chosen), n, n)
+        some = max(1, CHUNK // (len(chosen) * n * n))
+        for start in range(0, count, some):
+            stop = min(start + some, count)
+            heads = self._buffer("heads", len(chosen), stop - start, n, n)
+            for one, k in zip(heads, chosen, strict=True):
+                one[...] = weights[k, start:stop, :n, :n]
+            try:
+                refuse_faults(heads, dtype)
+            except ValueError:
+                check_stochastic(weights)  # names the matrix by its place in the batch
+                raise
+            for h in range(stop - start):
+                if start + h == 0:
+                    mean[...] = heads[:, 0]
+                else:
+                    mean += heads[:, h]
+            if "head" in self.scopes:
+                content = self._buffer("content", len(chosen), stop - start, len(keep), len(keep))
+                self._judge("head", chosen, restricted(heads, keep, content), first_head=start + 1)
+        mean /= count
+        return mean
 
-        def add(scope: str, matrices: np.ndarray, **options: bool) -> None:
-            verdicts = equality(matrices, rounding=MODEL_ROUNDING, **options)
-            if matrices.ndim == 4:
-                each = np.arange(1, matrices.shape[1] + 1)
-                self.parts.append(_rows(scope, layer, numbers[:, None], each, verdicts, matrices.shape[-1]))
-            else:
-                self.parts.append(_rows(scope, layer, numbers, 0, verdicts, matrices.shape[-1]))
-
+    def _means(self, roles: tuple[str, ...], chosen: list[int], mean: np.ndarray) -> None:
+        """Judge some inputs' attention averaged over heads."""
+        keep = np.flatnonzero(content_mask(roles))
+        content = self._buffer("content", len(chosen), len(keep), len(keep))
         if "content" in self.scopes or "rollout_content" in self.scopes:
-            content = restrict(mean, keep)
+            restricted(mean, keep, content)
             if "content" in self.scopes:
-                add("content", content)
-            self._roll("rollout_content", roles, content)
+                self._judge("content", chosen, content)
+            self._roll("rollout_content", chosen, content)
         if "content_raw" in self.scopes:
-            add("content_raw", restrict(mean, keep, renormalize=False), substochastic=True)
+            self._judge("content_raw", chosen, restricted(mean, keep, content, renormalize=False), substochastic=True)
         if "all" in self.scopes:
-            add("all", mean)
-        self._roll("rollout_all", roles, mean)
-        if "head" in self.scopes:
-            add("head", restrict(heads, keep))
-        if any(scope in self.scopes for scope in _AVERAGES):
-            self.work.add(mean.sum(axis=0))
+            self._judge("all", chosen, mean)
+        self._roll("rollout_all", chosen, mean)
 
-    def _roll(self, scope: str, roles: tuple[str, ...], matrices: np.ndarray) -> None:
-        if scope in self.scopes:
-            factor = 0.5 * (np.eye(matrices.shape[-1]) + matrices)
-            so_far = self.rollouts.get((scope, roles))
-            self.rollouts[scope, roles] = factor if so_far is None else factor @ so_far
+    def _judge(
+        self, scope: str, chosen: list[int], matrices: np.ndarray, *, first_head: int = 0, substochastic: bool = False
+    ) -> None:
+        verdicts = equality(_placed(matrices, self.device), rounding=MODEL_ROUNDING, substochastic=substochastic)
+        numbers, n = self.first + np.array(chosen), matrices.shape[-1]
+        if first_head:
+            each = np.arange(first_head, first_head + matrices.shape[1])
+            self.parts.append(_columns(scope, self.layer, numbers[:, None], each, verdicts, n))
+        else:
+            self.parts.append(_columns(scope, self.layer, numbers, 0, verdicts, n))
+
+    def _roll(self, scope: str, chosen: list[int], matrices: np.ndarray) -> None:
+        if scope not in self.scopes:
+            return
+        factor = self._buffer("factor", *matrices.shape)
+        np.add(matrices, np.eye(matrices.shape[-1]), out=factor)
+        factor *= 0.5
+        so_far = self.rollouts.get((scope, tuple(chosen)))
+        if so_far is None:
+            self.rollouts[scope, tuple(chosen)] = factor.copy()
+        else:
+            so_far[...] = np.matmul(factor, so_far, out=self._buffer("product", *matrices.shape))
 
     def table(self) -> pd.DataFrame:
         """All rows of the batch, those of the rollouts too."""
-        for (scope, roles), product in self.rollouts.items():
+        for (scope, chosen), product in self.rollouts.items():
             # Rows of float32 attention sum to 1 within 1e-6; over many layers that adds up.
-            verdicts = equality(product / product.sum(axis=-1, keepdims=True), rounding=MODEL_ROUNDING)
-            numbers = self.first + np.array(self.groups[roles])
-            self.parts.append(_rows(scope, self.layer, numbers, 0, verdicts, product.shape[-1]))
-        return pd.concat(self.parts, ignore_index=True) if self.parts else pd.DataFrame({"scope": np.array([], dtype=object)})
+            self._judge(scope, list(chosen), np.divide(product, product.sum(axis=-1, keepdims=True), out=product))
+        if not self.parts:
+            return pd.DataFrame({"scope": np.array([], dtype=object)})
+        return pd.DataFrame({name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]})
 
 
-def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> pd.DataFrame:
+def _placed(matrices: np.ndarray, device: str) -> Any:
+    """The matrices where `equality` shall compute distances.  Not on MPS: it has no float64, in which they are stored."""
+    import torch
+
+    return torch.from_numpy(matrices).to(device) if torch.device(device).type == "cuda" else matrices
+
+
+def _columns(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> dict[str, np.ndarray]:
     shape = np.shape(verdicts.kappa)
-    flat: dict[str, np.ndarray] = {
+    columns: dict[str, np.ndarray] = {
+        "scope": np.full(shape, scope),
+        "layer": np.full(shape, layer, dtype=np.int16),
         "input": np.broadcast_to(inputs, shape).astype(np.int32),
         "head": np.broadcast_to(heads, shape).astype(np.int16),
         **{name: np.asarray(getattr(verdicts, name)) for name in ("kappa", "gap", "margin", "holds", "fragile")},
@@ -255,7 +362,11 @@ def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n
         "j": np.asarray(verdicts.pair)[..., 1].astype(np.int16),
         "n": np.full(shape, n, dtype=np.int16),
     }
-    return pd.DataFrame({"scope": scope, "layer": np.int16(layer), **{k: v.ravel() for k, v in flat.items()}})
+    return {name: column.ravel() for name, column in columns.items()}
+
+
+def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> pd.DataFrame:
+    return pd.DataFrame(_columns(scope, layer, inputs, heads, verdicts, n))
 
 
 def _average_rows(scope: str, layer: int, mean: np.ndarray, roles: Sequence[str]) -> pd.DataFrame:

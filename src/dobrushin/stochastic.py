@@ -44,6 +44,11 @@ def _read(A: Any, name: str, **options: Any) -> np.ndarray:
         ) from error
 
 
+def on_accelerator(A: Any) -> bool:
+    """Whether ``A`` is a torch tensor that does not lie in the CPU's memory."""
+    return hasattr(A, "detach") and A.device.type != "cpu"
+
+
 def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
     """Return a NumPy float64 array with exactly the values of ``A``.
 
@@ -98,14 +103,19 @@ def check_stochastic(A: Any, *, substochastic: bool = False) -> Float[np.ndarray
     n = matrices.shape[-1]
     if n < 2:
         raise ValueError(f"A has shape {matrices.shape}, n = {n}; expected n >= 2: kappa compares two rows")
-    dtype = dtype_name(A)
-    tolerance = ROW_SUM_TOLERANCE[dtype]
+    refuse_faults(matrices, dtype_name(A), substochastic=substochastic)
+    return matrices
+
+
+def refuse_faults(matrices: Float[np.ndarray, "*batch n n"], dtype: str, *, substochastic: bool = False) -> None:
+    """Raise what :func:`check_stochastic` does for entries and row sums of float64 matrices that were widened from `dtype`."""
+    n, tolerance = matrices.shape[-1], ROW_SUM_TOLERANCE[dtype]
     flat = matrices.reshape(-1, n, n)
     faults = np.empty((len(flat), 2), dtype=np.int64)
     _kernels.run(_kernels.first_fault, flat, tolerance, substochastic, out=faults)
     faulty = np.flatnonzero(faults[:, 0] >= 0)
     if not len(faulty):
-        return matrices
+        return
     index = int(faulty[0])
     row, column = faults[index].tolist()
     where = f"{describe(_unravel(index, matrices.shape[:-2]))}, row {row}"
@@ -186,10 +196,20 @@ def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray
             an index out of range; and for a kept row whose whole mass lies on removed tokens.
     """
     matrices = check_stochastic(A)
-    n = matrices.shape[-1]
-    tokens = token_indices(keep, n)
+    tokens = token_indices(keep, matrices.shape[-1])
+    return restricted(matrices, tokens, np.empty((*matrices.shape[:-2], len(tokens), len(tokens))), renormalize=renormalize)
+
+
+def restricted(
+    matrices: Float[np.ndarray, "*batch n n"],
+    tokens: Int[np.ndarray, " m"],
+    out: Float[np.ndarray, "*batch m m"],
+    *,
+    renormalize: bool = True,
+) -> Float[np.ndarray, "*batch m m"]:
+    """:func:`restrict` of matrices and tokens that were checked before, into `out`."""
     if (np.diff(tokens) == 1).all():  # neighbours: much quicker as a slice
-        content = matrices[..., tokens[0] : tokens[-1] + 1, tokens[0] : tokens[-1] + 1].copy()
+        content = matrices[..., tokens[0] : tokens[-1] + 1, tokens[0] : tokens[-1] + 1]
     else:
         content = matrices[..., tokens[:, None], tokens]
     mass = content.sum(axis=-1, keepdims=True)
@@ -200,4 +220,7 @@ def restrict(A: Any, keep: Any, *, renormalize: bool = True) -> Float[np.ndarray
             f"{describe(tuple(batch_index))}, row {tokens[row]}: its whole mass lies on removed tokens (kept mass 0); "
             "expected some attention to a kept token"
         )
-    return np.divide(content, mass, out=content) if renormalize else content
+    if renormalize:
+        return np.divide(content, mass, out=out)
+    out[...] = content
+    return out
