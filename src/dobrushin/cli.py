@@ -50,6 +50,12 @@ def _seed(text: str) -> int:
     return value
 
 
+def _name(text: str) -> str:
+    if not text or Path(text).name != text or text.startswith("."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name; expected a file's, without a folder (which is --output)")
+    return text
+
+
 def _seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(_seed, text.split(","))))
 
@@ -73,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--batch-size", type=_positive, default=8, help="inputs a call of the model")
     one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
-    one.add_argument("--name", help="name of the result (default: that of the model)")
+    one.add_argument("--name", type=_name, help="name of the result (default: that of the model)")
     one.add_argument("--scheduler", metavar="ADDRESS", help="run on the Dask cluster of that scheduler, such as tcp://HOST:8786")
     one.set_defaults(run=_measure)
 

@@ -231,9 +231,7 @@ def _give_back() -> None:
 class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
-    def __init__(
-        self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str = "cpu"
-    ) -> None:
+    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str) -> None:
         self.first, self.scopes, self.work, self.device = first, scopes, work, device
         self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
         for k, one in enumerate(roles):

@@ -7,6 +7,7 @@ bidirectional self-attention.  `dobrushin.checkpoints` finds and loads the weigh
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -254,9 +255,11 @@ def check_device(device: str) -> None:
     """
     import torch
 
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device.partition(":")[0], False):
-        raise ValueError(f"device is {device!r}; this machine has {', '.join(kind for kind, ok in there.items() if ok)}")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    asked = re.fullmatch(r"([a-z]+)(?::([0-9]+))?", device)
+    if asked is None or int(asked[2] or 0) >= there.get(asked[1], 0):
+        had = [f"{kind}:0 to {kind}:{count - 1}" if count > 1 else kind for kind, count in there.items() if count]
+        raise ValueError(f"device is {device!r}; this machine has {', '.join(had)}")
 
 
 def content_mask(roles: tuple[str, ...]) -> Bool[np.ndarray, " n"]:
