@@ -134,7 +134,8 @@ class Cluster:
         """As :func:`dobrushin.measure.batches`.
 
         Raises:
-            ValueError: a worker has other versions or other weights, or cannot load the model; the message names it.
+            ValueError: a worker has other versions or other weights, or cannot load the model, and the message names it; or
+                the scheduler or a worker does not have this package.
             ConnectionError: the scheduler went away, or one batch has outlived as many workers as Dask allows.
         """
         import dask
@@ -198,6 +199,13 @@ class Cluster:
             raise ConnectionError(
                 f"several workers died one after the other over {which}, perhaps for want of memory; "
                 "the batches before are kept, and the same command goes on after them"
+            ) from error
+        except (ImportError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "deserialization" not in str(error):
+                raise
+            raise ValueError(
+                "the scheduler or a worker does not have this package in this version; install the same on all of them, with its "
+                "extra: pip install 'dobrushin[cluster]'"
             ) from error
 
     def _workers(self) -> int:
