@@ -92,6 +92,10 @@ def test_a_request_that_cannot_be_met_is_said_in_one_line(tmp_path, capsys):
         (["variants", "california-9"], "configuration is 'california-9'; expected one of "),
         (["variants", "california-3", "--checkpoints", str(tmp_path)], "holds no finished run; train first: dobrushin train"),
         (["measure", "minilm", "--device", "abacus"], "device is 'abacus'; this machine has cpu"),
+        (["measure", "minilm", "--device", "cpu:x"], "device is 'cpu:x'; this machine has cpu"),
+        (["measure", "minilm", "--device", "cpu:"], "device is 'cpu:'; this machine has cpu"),
+        (["measure", "minilm", "--device", "cpu:3"], "device is 'cpu:3'; this machine has cpu"),
+        (["measure", "minilm", "--device", "cuda:99"], "device is 'cuda:99'; this machine has cpu"),
     ):
         assert cli.main(arguments) == 2
         said = capsys.readouterr()
@@ -99,6 +103,23 @@ def test_a_request_that_cannot_be_met_is_said_in_one_line(tmp_path, capsys):
         assert said.err.startswith("dobrushin: ")
         assert message in said.err
         assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["a/b", "../up", ".", "..", "", ".hidden", "a/"])
+def test_a_name_that_is_no_file_of_the_folder_is_refused(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert f"{name!r} is not a name; expected a file's" in refused(capsys, "measure", "minilm", "--name", name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"kind": "measurement"}', '{"table": 3}'])
+def test_a_report_names_the_file_that_is_no_result(content, tmp_path, capsys):
+    (tmp_path / "one.json").write_text(content)
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert f"{tmp_path / 'one.json'} has no table beside it" in capsys.readouterr().err
+    (tmp_path / "one.parquet").write_bytes(b"")
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert f"{tmp_path / 'one.json'} is not the provenance of a result" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written(small, tmp_path, capsys):

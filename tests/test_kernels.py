@@ -196,6 +196,7 @@ def test_the_integers_cannot_hide_the_best_pair(m, good):
 
 
 @settings(max_examples=100)
+@example(n=36, seed=36, kind=shifted, rounding=2.0**-49)
 @given(
     n=st.integers(2, 40), seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS), rounding=st.sampled_from([2.0**-49, 2.0**-13])
 )
@@ -207,7 +208,9 @@ def test_both_scans_find_the_same(n, seed, kind, rounding):
     for scan, out in zip((_kernels.scan_in_float64, _kernels.scan_in_integers), records, strict=True):
         scan(A, rounding, 2 * rounding + 2 * error, error, out)
     (few,), (many,) = records
-    for name in ("good", "other", "looseness"):
+    # Where the two classes tie, either scan may say that the condition fails and look for the loosest pair.
+    tied = max(abs(r["good"] - r["other"]) for r in (few, many)) <= 2 * error
+    for name in ("good", "other") if tied else ("good", "other", "looseness"):
         assert few[name] == pytest.approx(many[name], abs=2 * error)
         close = [abs(r[name] - r[name + "_second"]) <= 2 * error for r in (few, many) if np.isfinite(r[name])]
         assert len(set(close)) <= 1

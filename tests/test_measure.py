@@ -320,14 +320,29 @@ def test_the_folder_of_another_run_or_of_a_running_one_is_refused(tmp_path):
     work = Work(tmp_path, {"inputs": 1, "model": "a"})
     with refused("another process measures in"):
         Work(tmp_path, {"inputs": 1, "model": "a"})
+    work.finish(pd.DataFrame({"scope": []}))
     work.close()
     for run in ({"inputs": 2, "model": "a"}, {"inputs": 1}, {"inputs": 1, "model": "a", "more": 0}):
         with refused("holds an unfinished run with another"):
             Work(tmp_path, run)
     again = Work(tmp_path, {"model": "a", "inputs": 1})
     assert again.started == work.started
-    again.delete()
-    assert not tmp_path.exists()
+    again.close()
+    (tmp_path / "run.json").unlink()  # whose batches are these?
+    with refused("holds an unfinished run with another inputs (None; now 1)"):
+        Work(tmp_path, {"inputs": 1, "model": "a"})
+    work = Work(tmp_path / "new", {"inputs": 1})
+    work.delete()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_finished_no_batch_does_not_stand_in_the_way_of_another(tmp_path):
+    Work(tmp_path, {"inputs": 1}).close()
+    other = Work(tmp_path, {"inputs": 2})
+    other.finish(pd.DataFrame({"scope": []}))
+    other.close()
+    with refused("holds an unfinished run with another inputs (2; now 1)"):
+        Work(tmp_path, {"inputs": 1})
 
 
 # --- the command --------------------------------------------------------------------------------------------------

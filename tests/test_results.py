@@ -157,6 +157,10 @@ def test_the_commit_says_whether_tracked_source_differs(tmp_path, monkeypatch):
     assert results.git_commit() == commit
     source.write_text("one = 2\n")
     assert results.git_commit() == commit + "+changes"
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setattr(results, "_ROOT", tmp_path / "lib")  # as in a virtual environment within another project
+    assert results.git_commit() == "unknown"
+    monkeypatch.setattr(results, "_ROOT", tmp_path)
     monkeypatch.setenv("PATH", "")
     assert results.git_commit() == "unknown"
 

@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,14 @@ def test_batches_are_judged_one_by_one(matrices):
     stack = np.stack(matrices)
     assert radius(stack).tolist() == [float(radius(A)) for A in stack]
     assert row_distance(stack, stack[0]).tolist() == [float(row_distance(A, stack[0])) for A in stack]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_the_radius_takes_every_type_with_its_own_tolerance(dtype):
+    A = torch.from_numpy(random_stochastic(9, 3, "softmax", np.random.default_rng(0))).to(dtype)
+    B = A.double().numpy()
+    # The same numbers in float64, with rows that sum to 1: no further away than the rounding of A.
+    assert radius(A) == pytest.approx(radius(B / B.sum(axis=-1, keepdims=True)), abs=torch.finfo(dtype).eps)
 
 
 def test_no_stochastic_matrix_no_radius():

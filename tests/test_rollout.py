@@ -97,7 +97,7 @@ def test_bad_layers_are_named(function):
         function([A1, A2, np.broadcast_to(A1, (4, 3, 3))])
     spoilt = A2.copy()
     spoilt[1, 0] = np.nan
-    with pytest.raises(ValueError, match="row 1: entry in column 0 is nan"):
+    with pytest.raises(ValueError, match=r"^layer 1: the matrix, row 1: entry in column 0 is nan"):
         function([A1, spoilt])
-    with pytest.raises(ValueError, match=r"row 0 sums to 2\.0; expected 1"):
+    with pytest.raises(ValueError, match=r"^layer 1: the matrix, row 0 sums to 2\.0; expected 1"):
         function([A1, np.ones((3, 3)) * 2 / 3])

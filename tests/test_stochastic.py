@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -156,11 +157,30 @@ def test_only_real_floating_point(function, A, kind):
         function(A)
 
 
+@pytest.mark.parametrize(
+    ("A", "message"),
+    [
+        (scipy.sparse.csr_array(np.eye(2)), "A is a csr_array that is no array"),
+        (torch.eye(2, dtype=torch.float64).to_sparse(), "A is a torch.sparse_coo tensor on cpu; expected a dense one"),
+        (torch.empty(2, 2, device="meta"), "A is a torch.strided tensor on meta; expected a dense one that holds values"),
+        ([torch.eye(2).bfloat16(), torch.eye(2).bfloat16()], "A is a list that is no array"),
+        ([torch.eye(2).requires_grad_()], "A is a list that is no array"),
+        ([[0.5, 0.5], [1.0]], "A is a list that is no array"),
+    ],
+)
+def test_what_is_no_dense_array_is_refused_by_name(A, message):
+    for function in (equality, check_stochastic):
+        with refused(message):
+            function(A)
+
+
 def test_the_mask_of_a_masked_array_is_not_lost():
     masked = np.ma.masked_array(np.eye(2), mask=[[True, False], [False, False]])
     for function in CHECKED:
         with refused("A is a masked array; expected a plain array"):
             function(masked)
+    with refused("keep is a masked array"):
+        restrict(np.eye(3), np.ma.masked_array([0, 1, 2], mask=[False, False, True]))
     with refused("weights is a masked array"):
         widen(masked, name="weights")
 

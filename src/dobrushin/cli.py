@@ -50,6 +50,12 @@ def _seed(text: str) -> int:
     return value
 
 
+def _name(text: str) -> str:
+    if not text or Path(text).name != text or text.startswith("."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name; expected a file's, without a folder (which is --output)")
+    return text
+
+
 def _seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(_seed, text.split(","))))
 
@@ -73,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--batch-size", type=_positive, default=8, help="inputs a call of the model")
     one.add_argument("--device", default="cpu", help="cpu, cuda or mps")
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
-    one.add_argument("--name", help="name of the result (default: that of the model)")
+    one.add_argument("--name", type=_name, help="name of the result (default: that of the model)")
+    one.add_argument("--scheduler", metavar="ADDRESS", help="run on the Dask cluster of that scheduler, such as tcp://HOST:8786")
     one.set_defaults(run=_measure)
 
     seen = commands.add_parser(
@@ -153,13 +160,20 @@ def _command(*words: object) -> str:
 
 
 def _measure(options: argparse.Namespace) -> Path:
+    from dobrushin import cluster, models
+
+    which = {name: getattr(options, name) for name in ("untrained", "size", "seed", "download")}
+    if options.scheduler is None:
+        models.check_device(options.device)
+        return _measure_model(options, models.load(options.model, **which), None)
+    with cluster.connected(options.scheduler) as client:
+        return _measure_model(options, models.load(options.model, **which), cluster.Cluster(client, options.model, **which))
+
+
+def _measure_model(options: argparse.Namespace, model: Any, cluster: Any) -> Path:
     from dobrushin import measure, models
     from dobrushin.work import Work
 
-    _check_device(options.device)
-    model = models.load(
-        options.model, untrained=options.untrained, size=options.size, seed=options.seed, download=options.download
-    )
     chosen, words = _inputs(options, model)
     name = options.name or re.sub(
         r"[^A-Za-z0-9._-]+", "-", options.model if options.model in models.REGISTRY else model.spec.title
@@ -179,9 +193,10 @@ def _measure(options: argparse.Namespace) -> Path:
         if work.done:
             print(f"goes on after {work.done} finished batches", file=sys.stderr)
         table = measure.measure(
-            model, chosen, batch_size=options.batch_size, scopes=options.scopes, device=options.device, work=work
+            model, chosen, batch_size=options.batch_size, scopes=options.scopes, device=options.device, work=work, run=cluster
         )
         how = measure.provenance(model, chosen, started=work.started, command=command)
+        how |= cluster.provenance() if cluster is not None else {}
         path = results.write(table, how, name, options.output)
         work.delete()
     finally:
@@ -235,14 +250,6 @@ def _inputs(options: argparse.Namespace, model: Any) -> tuple[Any, list[object]]
         "--length",
         options.length,
     ]
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device.partition(":")[0], False):
-        raise ValueError(f"device is {device!r}; this machine has {', '.join(kind for kind, ok in there.items() if ok)}")
 
 
 def _models(options: argparse.Namespace) -> None:

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial.distance import pdist
 
 from dobrushin import _kernels
-from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name
+from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name, on_accelerator
 
 __all__ = ["Equality", "equality"]
 
@@ -57,20 +57,21 @@ class Equality:
     """The pair i < j that attains kappa, a mutually self-dominant one where there is one; the first of several."""
 
 
-def tv_error(n: int) -> float:
+def tv_error(n: int, roundoff: float = 2.0**-53) -> float:
     """Bound on the error of a floating-point TV of two rows of length n, for any order of summation.
 
-    n - 1 additions and n subtractions give a relative error of at most n u / (1 - n u), u = 2^-53 (Higham 2002,
-    section 4.2); TV itself is at most 1 plus the row-sum tolerance.
+    n - 1 additions and n subtractions give a relative error of at most n u / (1 - n u), u the unit roundoff (Higham
+    2002, section 4.2); TV itself is at most 1 plus the row-sum tolerance.
     """
-    return 1.1 * (n + 4) * 2.0**-53
+    return 1.1 * (n + 4) * roundoff
 
 
 def equality(A: Any, *, substochastic: bool = False, rounding: float | None = None) -> Equality:
     r"""Judge whether :math:`\kappa(\tfrac12(I+A)) = \tfrac12(1+\kappa(A))`, exactly for the matrix as stored.
 
     Args:
-        A: row-stochastic matrices of shape ``(..., n, n)``, n >= 2.
+        A: row-stochastic matrices of shape ``(..., n, n)``, n >= 2.  A tensor on an accelerator has its distances
+            computed there; the answer is the same as on the CPU.
         substochastic: allow rows that sum to less than 1; the identity behind the condition needs entries in
             [0, 1] only.
         rounding: relative error r that every entry may have, for ``fragile``.  By default that of
@@ -96,7 +97,12 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
     slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
     scan = np.zeros(len(flat), dtype=_kernels.SCAN)
-    _kernels.run(_kernels.scan_pairs, flat, float(rounding), slack, error, out=scan)
+    if on_accelerator(A):
+        from dobrushin import _accelerator  # imports torch, which such a tensor has done already
+
+        _accelerator.scan_pairs(A.reshape(-1, n, n), flat, float(rounding), slack, out=scan)
+    else:
+        _kernels.run(_kernels.scan_pairs, flat, float(rounding), slack, error, out=scan)
     values = np.zeros(len(flat), dtype=_kernels.VALUES)
     _kernels.run(_kernels.values_of_pairs, flat, scan, out=values)
 

@@ -45,7 +45,7 @@ from dobrushin.models import Model, content_mask
 from dobrushin.stochastic import check_stochastic, dtype_name, refuse_faults, restrict, restricted
 from dobrushin.work import Work
 
-__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "head_mean", "measure", "provenance", "summary"]
+__all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "batches", "head_mean", "measure", "provenance", "summary"]
 
 _AVERAGES = ("averaged", "averaged_all")
 VERDICTS = ("content", "content_raw", "all", "head", *_AVERAGES)
@@ -82,6 +82,7 @@ def measure(
     scopes: Iterable[str] | None = None,
     device: str = "cpu",
     work: Work | None = None,
+    run: Callable[..., None] | None = None,
 ) -> pd.DataFrame:
     """Judge every attention matrix of a model on all inputs.
 
@@ -95,8 +96,10 @@ def measure(
         batch_size: inputs per call of the model; verdicts are per input.
         progress: show a progress bar.
         scopes: which of :data:`~dobrushin.measure.SCOPES`; all by default, but no averages over inputs of different length.
-        device: where the model runs ("cpu", "cuda", "mps"); matrices are judged on the CPU.
+        device: where the model runs ("cpu", "cuda", "mps").  On "cuda" the distances of rows are computed there too;
+            no verdict depends on that.
         work: where finished batches lie; a run that finds some there goes on after them.
+        run: what runs the batches; :func:`batches`, on this machine, by default, else a :class:`dobrushin.cluster.Cluster`.
 
     Returns:
         A table with the columns scope, input (from 0; -1 for averages), layer (from 1; the last for rollouts), head
@@ -107,20 +110,21 @@ def measure(
         ValueError: an unknown scope, an average over inputs of different length, or attention that cannot be
             measured (see :func:`dobrushin.attention.catching_attention`).
     """
-    chosen = _scopes(scopes, inputs)
+    chosen, run = _scopes(scopes, inputs), run or batches
     if work is not None:
-        return _measure(model, inputs, batch_size, progress, chosen, device, work)
+        run(model, inputs, batch_size, progress, chosen, device, work)
+        return _together(inputs, chosen, work)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), {})
         try:
-            return _measure(model, inputs, batch_size, progress, chosen, device, work)
+            run(model, inputs, batch_size, progress, chosen, device, work)
+            return _together(inputs, chosen, work)
         finally:
             work.close()
 
 
-def _measure(
-    model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work
-) -> pd.DataFrame:
+def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work) -> None:
+    """Run on this machine the batches that `work` does not have yet; arguments and errors as of :func:`measure`."""
     import torch
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
@@ -138,7 +142,7 @@ def _measure(
         for first in range(there, len(inputs), batch_size):
             stop = min(first + batch_size, len(inputs))
             roles = [inputs.roles(k) for k in range(first, stop)]
-            judge = _Judge(first, roles, scopes, work)
+            judge = _Judge(first, roles, scopes, work, device)
             assert upcoming is not None
             batch = {name: tensor.to(device) for name, tensor in upcoming.result().items()}
             upcoming = ahead.submit(prepared, stop) if stop < len(inputs) else None
@@ -150,6 +154,9 @@ def _measure(
                 work.abandon()
             bar.update(stop - first)
 
+
+def _together(inputs: Any, scopes: tuple[str, ...], work: Work) -> pd.DataFrame:
+    """The table of all batches, with the rows of the averages."""
     parts = [part for part in work.tables() if len(part)]  # empty where only averages are asked for
     roles_of_all = inputs.roles(0)
     keep = np.flatnonzero(content_mask(roles_of_all))
@@ -227,8 +234,8 @@ def _give_back() -> None:
 class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
-    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work) -> None:
-        self.first, self.scopes, self.work = first, scopes, work
+    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str) -> None:
+        self.first, self.scopes, self.work, self.device = first, scopes, work, device
         self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
         for k, one in enumerate(roles):
             self.groups.setdefault(one, []).append(k)
@@ -307,7 +314,7 @@ class _Judge:
     def _judge(
         self, scope: str, chosen: list[int], matrices: np.ndarray, *, first_head: int = 0, substochastic: bool = False
     ) -> None:
-        verdicts = equality(matrices, rounding=MODEL_ROUNDING, substochastic=substochastic)
+        verdicts = equality(_placed(matrices, self.device), rounding=MODEL_ROUNDING, substochastic=substochastic)
         numbers, n = self.first + np.array(chosen), matrices.shape[-1]
         if first_head:
             each = np.arange(first_head, first_head + matrices.shape[1])
@@ -335,6 +342,13 @@ class _Judge:
         if not self.parts:
             return pd.DataFrame({"scope": np.array([], dtype=object)})
         return pd.DataFrame({name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]})
+
+
+def _placed(matrices: np.ndarray, device: str) -> Any:
+    """The matrices where `equality` shall compute distances.  Not on MPS: it has no float64, in which they are stored."""
+    import torch
+
+    return torch.from_numpy(matrices).to(device) if torch.device(device).type == "cuda" else matrices
 
 
 def _columns(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> dict[str, np.ndarray]:

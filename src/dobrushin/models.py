@@ -7,6 +7,7 @@ bidirectional self-attention.  `dobrushin.checkpoints` finds and loads the weigh
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-__all__ = ["REGISTRY", "Model", "ModelSpec", "content_mask", "load", "patch_size", "spec_of", "token_roles"]
+__all__ = ["REGISTRY", "Model", "ModelSpec", "check_device", "content_mask", "load", "patch_size", "spec_of", "token_roles"]
 
 _PAPERS = "paper's checkpoint"
 
@@ -244,6 +245,21 @@ def patch_size(module: Any) -> int | None:
         return None
     height, width = pair(found)
     return height if height == width else None
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have.
+
+    Raises:
+        ValueError: it is none of those that torch finds here; the message lists them.
+    """
+    import torch
+
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    asked = re.fullmatch(r"([a-z]+)(?::([0-9]+))?", device)
+    if asked is None or int(asked[2] or 0) >= there.get(asked[1], 0):
+        had = [f"{kind}:0 to {kind}:{count - 1}" if count > 1 else kind for kind, count in there.items() if count]
+        raise ValueError(f"device is {device!r}; this machine has {', '.join(had)}")
 
 
 def content_mask(roles: tuple[str, ...]) -> Bool[np.ndarray, " n"]:

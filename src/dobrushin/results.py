@@ -51,12 +51,14 @@ def machine() -> dict[str, Any]:
 
 
 def git_commit() -> str:
-    """The commit of this checkout, with "+changes" where tracked source differs from it; "unknown" outside git."""
+    """The commit of this checkout, with "+changes" where tracked source differs from it; "unknown" outside it."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != _ROOT.resolve():  # installed within another project's checkout
+            return "unknown"
         changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "requirements.lock")
         return git("rev-parse", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
@@ -101,18 +103,27 @@ def write(table: pd.DataFrame, provenance: dict[str, Any], name: str, folder: Pa
     return path
 
 
+def _provenance(path: Path) -> dict[str, Any]:
+    try:
+        provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        provenance["table"]["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not the provenance of a result ({error!r}); take it out of the folder") from error
+    return provenance
+
+
 def read(name: str, folder: Path = RESULTS) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Read a result and its provenance.
 
     Raises:
         FileNotFoundError: there is no such result; the message lists those there are.
-        ValueError: the table is not the one that the provenance describes.
+        ValueError: the table is not the one that the provenance describes, or that is no provenance.
     """
     path, beside = folder / f"{name}.parquet", folder / f"{name}.json"
     if not path.exists() or not beside.exists():
-        there = ", ".join(sorted(p.stem for p in folder.glob("*.json"))) or "none"
+        there = ", ".join(sorted(p.stem for p in folder.glob("*.json") if p.with_name(f"{p.stem}.parquet").exists())) or "none"
         raise FileNotFoundError(f"no result {name!r} in {folder}; there are: {there}")
-    provenance = json.loads(beside.read_text())
+    provenance = _provenance(beside)
     if provenance["table"]["sha256"] != _sha256(path):
         raise ValueError(f"{path} is not the table that {beside.name} describes (its SHA-256 differs); measure it again")
     return pd.read_parquet(path), provenance

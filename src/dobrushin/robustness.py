@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from dobrushin.coefficient import pairwise_tv
 from dobrushin.equality import equality
-from dobrushin.stochastic import check_stochastic
+from dobrushin.stochastic import as_array, check_stochastic
 
 __all__ = ["radius", "row_distance"]
 
@@ -59,13 +59,14 @@ def radius(A: Any) -> Float[np.ndarray, "*batch"] | float:
     Raises:
         ValueError: as :func:`~dobrushin.stochastic.check_stochastic`.
     """
+    A = as_array(A)  # whose element type says how far rows may sum from 1
     matrices = check_stochastic(A)
     n = matrices.shape[-1]
     rows, columns = np.triu_indices(n, 1)
     diagonal = np.einsum("...ii->...i", matrices)
     slack = np.minimum(diagonal[..., rows] - matrices[..., columns, rows], diagonal[..., columns] - matrices[..., rows, columns])
-    tv = pairwise_tv(matrices)[..., rows, columns]
-    verdict = equality(matrices)
+    tv = pairwise_tv(A)[..., rows, columns]
+    verdict = equality(A)
     failing = np.maximum(verdict.gap, np.maximum(-slack, (tv.max(axis=-1, keepdims=True) - tv) / 2).min(axis=-1))
     return _plain(np.where(verdict.holds, _holding(slack, tv), failing))
 

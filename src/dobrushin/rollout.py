@@ -8,7 +8,7 @@ Source: rollout, Abnar and Zuidema (2020); the depth bound, Biccari et al. (2026
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any
 
@@ -32,6 +32,16 @@ def _layers(As: Iterable[Any]) -> list[Any]:
     return layers
 
 
+def _each(function: Callable[[Any], Any], layers: list[Any]) -> Iterator[Any]:
+    """The function of every layer; an error names the layer."""
+    for index, A in enumerate(layers):
+        try:
+            value = function(A)
+        except ValueError as error:
+            raise ValueError(f"layer {index}: {error}") from error
+        yield value
+
+
 def rollout(As: Iterable[Any]) -> Float[np.ndarray, "*batch n n"]:
     r"""Attention rollout: the product of the factors :math:`\tfrac12(I+A)`, the first layer applied first.
 
@@ -40,12 +50,14 @@ def rollout(As: Iterable[Any]) -> Float[np.ndarray, "*batch n n"]:
             or an array whose leading axis counts layers.
 
     Returns:
-        float64 array of shape ``(..., n, n)``: (I + A_L)/2 ... (I + A_1)/2, row-stochastic up to rounding.
+        float64 array of shape ``(..., n, n)``: (I + A_L)/2 ... (I + A_1)/2.  Its rows sum to 1 as nearly as those
+        of the layers: after attention in half precision, divide them by their sums before they are judged as float64.
 
     Raises:
-        ValueError: no layer, layers of different shape, or as :func:`~dobrushin.stochastic.check_stochastic`.
+        ValueError: no layer, layers of different shape, or as :func:`~dobrushin.stochastic.check_stochastic`, with the
+            number of the layer, from 0.
     """
-    return reduce(lambda product, factor: factor @ product, (lazy(A) for A in _layers(As)))
+    return reduce(lambda product, factor: factor @ product, _each(lazy, _layers(As)))
 
 
 def layer_bound(As: Iterable[Any]) -> Float[np.ndarray, "*batch"] | float:
@@ -60,4 +72,4 @@ def layer_bound(As: Iterable[Any]) -> Float[np.ndarray, "*batch"] | float:
     Raises:
         ValueError: as :func:`rollout`.
     """
-    return reduce(lambda product, factor: product * factor, (0.5 * (1 + coefficient(A)) for A in _layers(As)))
+    return reduce(lambda product, factor: product * factor, _each(lambda A: 0.5 * (1 + coefficient(A)), _layers(As)))

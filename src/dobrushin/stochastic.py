@@ -29,9 +29,24 @@ def dtype_name(A: Any) -> str:
     return getattr(A.dtype, "name", None) or str(A.dtype).removeprefix("torch.")
 
 
-def as_array(A: Any) -> Any:
+def as_array(A: Any, name: str = "A") -> Any:
     """``A`` itself if it is an array or tensor, otherwise (lists, data frames) a NumPy array of it."""
-    return A if hasattr(A, "dtype") and hasattr(A, "shape") else np.asarray(A)
+    return A if hasattr(A, "dtype") and hasattr(A, "shape") else _read(A, name)
+
+
+def _read(A: Any, name: str, **options: Any) -> np.ndarray:
+    """``A`` as a NumPy array, or an error that says what it is instead."""
+    try:
+        return np.asarray(A, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{name} is a {type(A).__name__} that is no array ({error}); expected one dense NumPy array or torch tensor"
+        ) from error
+
+
+def on_accelerator(A: Any) -> bool:
+    """Whether ``A`` is a torch tensor that does not lie in the CPU's memory."""
+    return hasattr(A, "detach") and A.device.type != "cpu"
 
 
 def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
@@ -42,19 +57,23 @@ def widen(A: Any, *, name: str = "A") -> Float[np.ndarray, "*shape"]:
         name: how error messages call it.
 
     Raises:
-        ValueError: for any other element type, and for masked arrays, whose mask would be lost.
+        ValueError: for any other element type, for what is not one dense array, and for masked arrays, whose mask
+            would be lost.
     """
     if isinstance(A, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array; expected a plain array (use restrict() to leave tokens out)")
-    A = as_array(A)
+    A = as_array(A, name)
     if dtype_name(A) not in ROW_SUM_TOLERANCE:
         raise ValueError(
             f"{name} has element type {dtype_name(A)}; expected one of {', '.join(ROW_SUM_TOLERANCE)}: "
             "real floating-point attention weights"
         )
     if hasattr(A, "detach"):  # a torch tensor, recognised without importing torch
-        A = A.detach().cpu().double().numpy()
-    return np.asarray(A, dtype=np.float64, order="C")
+        A = A.detach()
+        if str(A.layout) != "torch.strided" or A.device.type == "meta":
+            raise ValueError(f"{name} is a {A.layout} tensor on {A.device}; expected a dense one that holds values")
+        A = A.cpu().double().numpy()
+    return _read(A, name, dtype=np.float64, order="C")
 
 
 def describe(batch_index: tuple[int, ...]) -> str:
@@ -133,6 +152,8 @@ def lazy(A: Any) -> Float[np.ndarray, "*batch n n"]:
 
 def token_indices(keep: Any, n: int) -> Int[np.ndarray, " m"]:
     """Indices of the kept tokens, from indices or from a Boolean mask of length n, checked."""
+    if isinstance(keep, np.ma.MaskedArray):
+        raise ValueError("keep is a masked array; expected plain token indices or a plain Boolean mask")
     chosen = np.asarray(keep.detach().cpu() if hasattr(keep, "detach") else keep)
     if chosen.ndim != 1:
         raise ValueError(f"keep has shape {chosen.shape}; expected one list of token indices or one mask for all matrices")

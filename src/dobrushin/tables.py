@@ -108,12 +108,15 @@ def report(folder: Path) -> list[tuple[str, pd.DataFrame]]:
 
     Raises:
         FileNotFoundError: the folder holds no measurement.
+        ValueError: it holds JSON that is not the provenance of a table beside it.
     """
     first: list[dict[str, Any]] = []
     failing: dict[str, pd.Series] = {}
     carried: dict[str, dict[str, Any]] = {}
     deep: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):
+        if not path.with_suffix(".parquet").exists():
+            raise ValueError(f"{path} has no table beside it; take it out of the folder, or measure again")
         table, how = results.read(path.stem, folder)
         if how.get("kind") != "measurement":
             continue

@@ -28,7 +28,7 @@ class Work:
 
     Args:
         folder: made where it is missing.
-        run: what makes the run: a folder that was left by another run is refused.
+        run: what makes the run: a folder with finished batches of another run is refused.
 
     Raises:
         ValueError: the folder holds batches of a run with other choices, or another process works in it.
@@ -39,26 +39,26 @@ class Work:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
         self._staged: tuple[BinaryIO, BinaryIO | None] | None = None
+        self.done = 0
+        while self._table(self.done).exists():
+            self.done += 1
         try:
             self.started = self._described(json.loads(json.dumps(run)))
         except BaseException:
             self.close()
             raise
-        self.done = 0
-        while self._table(self.done).exists():
-            self.done += 1
 
     def _described(self, run: dict[str, Any]) -> str:
         """When the run was started; the folder says which run it is of, and another run is refused."""
         described = self.folder / "run.json"
-        if not described.exists():
+        before = json.loads(described.read_text()) if described.exists() else {}
+        if not self.done and (not before or run != {k: v for k, v in before.items() if k != "started"}):  # nothing is lost
             started = now()
             unfinished = described.with_suffix(".new")
             unfinished.write_text(json.dumps(run | {"started": started}, indent=2))
             unfinished.replace(described)
             return started
-        before = json.loads(described.read_text())
-        started = str(before.pop("started"))
+        started = str(before.pop("started", ""))
         for key in sorted({*before, *run}):
             if before.get(key) != run.get(key):
                 raise ValueError(
