@@ -203,6 +203,28 @@ def test_averages_do_not_depend_on_how_inputs_are_batched():
 # --- memory -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("chunk", [1, 300, 1000])
+def test_a_layer_that_is_judged_in_parts_gives_the_same_table(monkeypatch, chunk):
+    whole = measure.measure(tiny(), windows(5), batch_size=3, progress=False)
+    monkeypatch.setattr(measure, "CHUNK", chunk)
+    pd.testing.assert_frame_equal(whole, measure.measure(tiny(), windows(5), batch_size=3, progress=False), check_exact=True)
+
+
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_what_goes_wrong_in_judging_a_layer_is_not_lost(monkeypatch, layer):
+    """A layer is judged while the next one runs, the last one while none does."""
+    means = measure._Judge._means
+
+    def spoilt(self, *arguments):
+        if self.layer == layer:
+            raise MemoryError(f"in layer {layer}")
+        means(self, *arguments)
+
+    monkeypatch.setattr(measure._Judge, "_means", spoilt)
+    with pytest.raises(MemoryError, match=f"in layer {layer}"):
+        measure.measure(tiny(3), windows(2), progress=False)
+
+
 def test_no_matrix_of_a_layer_lives_when_the_next_layer_is_judged(monkeypatch):
     alive: list[int] = []
     caught: list[weakref.ref] = []
