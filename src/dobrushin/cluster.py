@@ -51,7 +51,6 @@ class _Request:
     weights_sha256: str
     versions: tuple[tuple[str, str], ...]
     torch_threads: int
-    blas_threads: int
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class Cluster:
         name = f"{source}:{folder.resolve()}" if folder is not None else self.name
         return _Request(
             name, self.untrained, self.size, self.seed, self.download, device, model.weights_sha256,
-            tuple(_versions().items()), torch.get_num_threads(), _blas_threads(),
+            tuple(_versions().items()), torch.get_num_threads(),
         )  # fmt: skip
 
     def _submit(self, request: _Request, scopes: tuple[str, ...], inputs: Any, first: int, stop: int) -> Any:
@@ -228,11 +227,10 @@ def _measured(request: _Request, scopes: tuple[str, ...], shard: _Shard, first: 
     """Run one batch, whose first input has the number `first`."""
     import torch
     from distributed import get_worker
-    from threadpoolctl import threadpool_limits
 
     from dobrushin import measure
 
-    with _ALONE, tempfile.TemporaryDirectory() as folder, threadpool_limits(request.blas_threads, user_api="blas"):
+    with _ALONE, tempfile.TemporaryDirectory() as folder:
         try:
             model = _loaded(request)
         except (OSError, ValueError) as error:
@@ -279,9 +277,3 @@ def _versions() -> dict[str, str]:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return results.versions() | {"the source of dobrushin": digest.hexdigest()[:16]}
-
-
-def _blas_threads() -> int:
-    from threadpoolctl import threadpool_info
-
-    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)

@@ -126,7 +126,7 @@ def measure(
 def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: tuple[str, ...], device: str, work: Work) -> None:
     """Run on this machine the batches that `work` does not have yet; arguments and errors as of :func:`measure`."""
     import torch
-    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+    from threadpoolctl import threadpool_limits
 
     module = model.module.to(device)
     there = min(len(inputs), work.done * batch_size)
@@ -135,7 +135,8 @@ def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: 
     def prepared(first: int) -> Any:
         return inputs.batch(first, min(first + batch_size, len(inputs)))
 
-    # The products of rollouts are small: BLAS threads would spend more time waiting for the next one than on them.
+    # The products of rollouts are small: BLAS threads would spend more time waiting for the next one than on them,
+    # and the order in which they add up would depend on their number.
     one_thread = threadpool_limits(1, "blas")
     with torch.inference_mode(), _exact_float32(), one_thread, bar, ThreadPoolExecutor(1) as ahead:
         upcoming = ahead.submit(prepared, there) if there < len(inputs) else None
