@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from dobrushin._overlaps import SCALE, overlaps, padded, quantize
+from dobrushin._overlaps import SCALE, keep_mutual, overlaps, padded, quantize
 
 __all__ = ["SCAN", "VALUES", "first_fault", "run", "scan_pairs", "tv_matrix", "values_of_pairs"]
 
@@ -118,7 +118,7 @@ def _scratch(n):
     """Buffers for one matrix at a time."""
     rows, columns = padded(n)
     common = np.empty((rows, rows), np.uint16)
-    return np.zeros((rows, columns), np.uint16), common, np.empty(n, np.int32), np.empty((n, n + 64), np.bool_)
+    return np.zeros((rows, columns), np.uint16), common, np.empty(n, np.int32), np.zeros((rows, rows + 64), np.bool_)
 
 
 @njit(nogil=True, cache=True)
@@ -130,12 +130,7 @@ def _goodness(M, diagonal, good):
     for i in range(n):
         for k in range(n):
             good[i, k] = diagonal[k] >= M[i, k]
-    for i in range(0, n, 16):  # square by square, so that columns are read from the cache
-        for j in range(i, n, 16):
-            upper, lower = good[i : min(n, i + 16), j : min(n, j + 16)], good[j : min(n, j + 16), i : min(n, i + 16)]
-            for r in range(upper.shape[0]):
-                for c in range(upper.shape[1]):
-                    upper[r, c] &= lower[c, r]
+    keep_mutual(good, n)
 
 
 @njit(nogil=True, cache=True)

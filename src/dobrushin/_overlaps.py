@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["LANES", "SCALE", "TILE", "overlaps", "padded", "quantize"]
+__all__ = ["SCALE", "SIDE", "TILE", "keep_mutual", "overlaps", "padded", "quantize"]
 
 SCALE = 63488.0
-LANES = 16
-"""Integers a vector: 256 bits."""
-TILE = 3
-"""Rows a side of a tile; its 9 sums and 4 operands fit 16 vector registers."""
-_BLOCK_BYTES = 262_144  # of rows that stay in the second-level cache while others pass by
+SIDE = 16
+"""Rows in the lanes of a vector, which holds two integers of each."""
+TILE = 4
+"""Rows that meet such a vector at a time."""
+
+_INT8, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 @njit(nogil=True, cache=True)
 def padded(n):
     """Number of rows and columns of the integer matrix: what is added is 0 and adds nothing to a sum of minima."""
-    return -(-n // TILE) * TILE, -(-n // LANES) * LANES
+    return -(-n // SIDE) * SIDE, -(-n // (2 * SIDE)) * 2 * SIDE
 
 
 @njit(nogil=True, cache=True)
@@ -50,65 +50,141 @@ def quantize(M, q, sums):
         sums[i] = total
 
 
+def _lanes(numbers: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(_INT32, len(numbers)), numbers)
+
+
+def _array(context: Any, builder: Any, kind: Any, value: Any) -> tuple[Any, Any]:
+    """Start and row length of a C-contiguous array."""
+    array = context.make_array(kind)(context, builder, value)
+    return array.data, builder.extract_value(array.shape, kind.ndim - 1)
+
+
+def _vector_at(builder: Any, start: Any, width: Any, row: Any, column: Any, kind: Any) -> Any:
+    """Pointer to the vector that begins at (row, column)."""
+    return builder.bitcast(builder.gep(start, [builder.add(builder.mul(row, width), column)]), kind.as_pointer())
+
+
+def _load(builder: Any, place: Any) -> Any:
+    value = builder.load(place)
+    value.align = 1
+    return value
+
+
+def _store(builder: Any, value: Any, place: Any) -> None:
+    builder.store(value, place).align = 1
+
+
+def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """Columns of a square of SIDE rows: interleaving its halves log2(SIDE) times."""
+    half = SIDE // 2
+    orders = [_lanes([lane for k in range(first, first + half) for lane in (k, SIDE + k)]) for first in (0, half)]
+    for _ in range(SIDE.bit_length() - 1):
+        rows = [builder.shuffle_vector(rows[k // 2], rows[k // 2 + half], orders[k % 2]) for k in range(SIDE)]
+    return rows
+
+
 @intrinsic
-def _tile(typing: Any, q: Any, i: Any, j: Any, out: Any) -> Any:
-    """out[i + r, j + c] = sum_k min(q[i + r, k], q[j + c, k]) for r, c < TILE, in vectors of LANES integers."""
+def _turn(typing: Any, q: Any, i: Any, h: Any, turned: Any) -> Any:
+    """turned[(i / SIDE) H + h + c, r] = q[i + r, h + c] for r, c < SIDE, where H is the row length of q; in 32 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source = context.make_array(signature.args[0])(context, builder, arguments[0])
-        target = context.make_array(signature.args[3])(context, builder, arguments[3])
-        index, vector = ir.IntType(64), ir.VectorType(ir.IntType(16), LANES)
-        width, stride = builder.extract_value(source.shape, 1), builder.extract_value(target.shape, 1)
-        rows, columns = ([builder.add(start, index(k)) for k in range(TILE)] for start in arguments[1:3])
-        starts = [[builder.gep(source.data, [builder.mul(r, width)]) for r in side] for side in (rows, columns)]
+        source, width = _array(context, builder, signature.args[0], arguments[0])
+        target, _ = _array(context, builder, signature.args[3], arguments[3])
+        vector, side = ir.VectorType(_INT32, SIDE), _INT64(SIDE)
+        i, h = arguments[1:3]
+        rows = [_load(builder, _vector_at(builder, source, width, builder.add(i, _INT64(r)), h, vector)) for r in range(SIDE)]
+        first = builder.add(builder.mul(builder.udiv(i, side), width), h)
+        for c, column in enumerate(_transposed(builder, rows)):
+            _store(builder, column, _vector_at(builder, target, side, builder.add(first, _INT64(c)), _INT64(0), vector))
+        return context.get_dummy_value()
 
-        before, body, after = builder.block, builder.append_basic_block("columns"), builder.append_basic_block("sums")
+    return types.void(q, types.intp, types.intp, turned), generate
+
+
+@intrinsic
+def _tile(typing: Any, q: Any, turned: Any, i: Any, block: Any, out: Any) -> Any:
+    """out[i + r, SIDE block + c] = sum_k min(q_ik, q_jk) of these rows, for r < TILE and c < SIDE.
+
+    A word of 32 bits holds two neighbouring columns; their sums grow side by side and meet at the end.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, width = _array(context, builder, signature.args[0], arguments[0])
+        other, _ = _array(context, builder, signature.args[1], arguments[1])
+        target, stride = _array(context, builder, signature.args[4], arguments[4])
+        words, shorts = ir.VectorType(_INT32, SIDE), ir.VectorType(_INT16, 2 * SIDE)
+        nothing, side = ir.Constant(words, ir.Undefined), _INT64(SIDE)
+        i, block = arguments[2:4]
+        rows = [builder.add(i, _INT64(r)) for r in range(TILE)]
+        starts = [builder.gep(source, [builder.mul(row, width)]) for row in rows]
+        first = builder.mul(block, width)
+
+        before, body, after = builder.block, builder.append_basic_block("words"), builder.append_basic_block("sums")
         builder.branch(body)
         builder.position_at_end(body)
-        k = builder.phi(index)
-        sums = [[builder.phi(vector) for _ in columns] for _ in rows]
-
-        def load(start: Any) -> Any:
-            value = builder.load(builder.bitcast(builder.gep(start, [k]), vector.as_pointer()))
-            value.align = 2
-            return value
-
-        left = [load(start) for start in starts[0]]
-        grown: list[list[Any]] = [[] for _ in rows]
-        for c, start in enumerate(starts[1]):
-            right = load(start)
-            for r, value in enumerate(left):
-                least = builder.select(builder.icmp_unsigned("<", value, right), value, right)
-                grown[r].append(builder.add(sums[r][c], least))
-        following = builder.add(k, index(LANES))
-        k.add_incoming(index(0), before)
-        k.add_incoming(following, body)
-        for old, new in zip(sums, grown, strict=True):
-            for phi, value in zip(old, new, strict=True):
-                phi.add_incoming(vector(None), before)
-                phi.add_incoming(value, body)
+        h = builder.phi(_INT64)
+        sums = [builder.phi(shorts) for _ in rows]
+        right = _load(builder, _vector_at(builder, other, side, builder.add(first, h), _INT64(0), shorts))
+        grown = []
+        for start, so_far in zip(starts, sums, strict=True):
+            word = builder.insert_element(nothing, builder.load(builder.gep(start, [h])), _INT32(0))
+            left = builder.bitcast(builder.shuffle_vector(word, nothing, _lanes([0] * SIDE)), shorts)
+            grown.append(builder.add(so_far, builder.select(builder.icmp_unsigned("<", left, right), left, right)))
+        following = builder.add(h, _INT64(1))
+        h.add_incoming(_INT64(0), before)
+        h.add_incoming(following, body)
+        for phi, new in zip(sums, grown, strict=True):
+            phi.add_incoming(shorts(None), before)
+            phi.add_incoming(new, body)
         builder.cbranch(builder.icmp_unsigned("<", following, width), body, after)
 
         builder.position_at_end(after)
-        add_up = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.IntType(16), [vector]), f"llvm.vector.reduce.add.v{LANES}i16"
-        )
-        for r, row in enumerate(rows):
-            for c, column in enumerate(columns):
-                place = builder.gep(target.data, [builder.add(builder.mul(row, stride), column)])
-                builder.store(builder.call(add_up, [grown[r][c]]), place)
+        for row, pair in zip(rows, grown, strict=True):
+            word = builder.bitcast(pair, words)
+            both = builder.add(word, builder.lshr(word, _lanes([16] * SIDE)))
+            total = builder.trunc(both, ir.VectorType(_INT16, SIDE))
+            _store(builder, total, _vector_at(builder, target, stride, row, builder.mul(block, side), total.type))
         return context.get_dummy_value()
 
-    return types.void(q, types.intp, types.intp, out), generate
+    return types.void(q, turned, types.intp, types.intp, out), generate
 
 
 @njit(nogil=True, cache=True)
 def overlaps(q, out):
     """Fill the upper triangle of out with sum_k min(q_ik, q_jk); its lower triangle is left with anything."""
-    rows = q.shape[0]
-    block = max(TILE, _BLOCK_BYTES // (2 * q.shape[1]) // TILE * TILE)
-    for first in range(0, rows, block):
-        last = min(rows, first + block)
-        for i in range(0, last, TILE):
-            for j in range(max(i, first), last, TILE):
-                _tile(q, i, j, out)
+    words = q.view(np.uint32)
+    rows, width = words.shape
+    turned = np.empty((rows // SIDE * width, SIDE), np.uint32)
+    for i in range(0, rows, SIDE):
+        for h in range(0, width, SIDE):
+            _turn(words, i, h, turned)
+    for block in range(rows // SIDE):
+        for i in range(0, SIDE * (block + 1), TILE):
+            _tile(words, turned, i, block, out)
+
+
+@intrinsic
+def _meet(typing: Any, x: Any, i: Any, j: Any) -> Any:
+    """x[i + r, j + c] &= x[j + c, i + r] for r, c < SIDE, in bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start, width = _array(context, builder, signature.args[0], arguments[0])
+        vector = ir.VectorType(_INT8, SIDE)
+        i, j = arguments[1:3]
+        lower = [_load(builder, _vector_at(builder, start, width, builder.add(j, _INT64(c)), i, vector)) for c in range(SIDE)]
+        places = [_vector_at(builder, start, width, builder.add(i, _INT64(r)), j, vector) for r in range(SIDE)]
+        upper = [_load(builder, place) for place in places]
+        for place, one, other in zip(places, upper, _transposed(builder, lower), strict=True):
+            _store(builder, builder.and_(one, other), place)
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, types.intp), generate
+
+
+@njit(nogil=True, cache=True)
+def keep_mutual(x, n):
+    """x[i, j] &= x[j, i] for i < j < n; x has room for whole squares of SIDE rows, its lower triangle is left with anything."""
+    for i in range(0, n, SIDE):
+        for j in range(i, n, SIDE):
+            _meet(x, i, j)
