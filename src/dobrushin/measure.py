@@ -29,6 +29,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -222,13 +223,18 @@ def _behind(consume: Callable[[int, Any], None]) -> Iterator[Callable[[int, Any]
             pending.pop().result()
 
 
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`, None with another C library."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
 def _give_back() -> None:
     """Hand freed memory back to the system, where the C library is glibc.
 
     Its allocator keeps what the layers free, in pieces that later layers often do not fit: the peak would grow with depth.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if (trim := _trim()) is not None:
         trim(0)
 
 
