@@ -56,6 +56,17 @@ def test_the_command_in_the_provenance_makes_the_same_bytes(small, tmp_path, mon
     assert capsys.readouterr().out == "results/random_baseline.parquet\n" * 2
 
 
+def test_a_baseline_of_other_matrices_does_not_replace_the_one_there(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["baseline", "--draws", "7"]) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()}
+    monkeypatch.setattr(cli, "baseline", lambda *arguments: 1 / 0)  # refused before anything is drawn
+    assert cli.main(["baseline", "--draws", "9", "--seed", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "random_baseline.parquet is the result of another run, which differs in --draws (7; now 9), --seed (0; now 1)" in said
+    assert {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

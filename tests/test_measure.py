@@ -451,6 +451,16 @@ def test_the_command_measures_images_and_reports(tmp_path, capsys):
     assert cli.main(command) == 0
     second = (tmp_path / "test_vit-untrained.parquet").read_bytes()
     assert first == second
+    capsys.readouterr()
+    for more, difference in (
+        (["--scopes", "all"], "--scopes (not given; now all)"),
+        (["--seed", "6"], "--seed (5; now 6), weights' SHA-256 ("),
+        (["--number", "4"], "--number (3; now 4), inputs' SHA-256 ("),
+    ):
+        assert cli.main([*command, *more]) == 2
+        assert f"differs in {difference}" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["test_vit-untrained.json", "test_vit-untrained.parquet"]
+    assert (tmp_path / "test_vit-untrained.parquet").read_bytes() == first
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,7 @@ def _measure_model(options: argparse.Namespace, model: Any, cluster: Any) -> Pat
     command = _command("measure", asked, *words, "--name", name)
 
     how = measure.provenance(model, chosen, started="", command=command)
+    results.refuse_another_run(how, name, options.output)
     run = {k: how[k] for k in ("command", "model", "inputs")} | {"commit": results.git_commit(), "versions": results.versions()}
     work = Work(options.output / f"{name}.unfinished", run)
     try:
@@ -274,6 +275,9 @@ def _report(options: argparse.Namespace) -> None:
 
 def _baseline(options: argparse.Namespace) -> Path:
     started = results.now()
+    command = _command("baseline", "--draws", options.draws, "--seed", options.seed)
+    how = {"kind": "baseline", "command": command, "seed": options.seed, "started": started}
+    results.refuse_another_run(how, "random_baseline", options.output)
     rows = []
     for law in LAWS:
         for n in BASELINE_SIZES:
@@ -281,8 +285,6 @@ def _baseline(options: argparse.Namespace) -> Path:
                 for share in baseline(law, n, options.draws, options.seed):
                     bar.update(share.draws - bar.n)
             rows.append(share)
-    command = _command("baseline", "--draws", options.draws, "--seed", options.seed)
-    how = {"kind": "baseline", "command": command, "seed": options.seed, "started": started}
     return results.write(pd.DataFrame(rows), how, "random_baseline", options.output)
 
 
@@ -293,14 +295,18 @@ def _train(options: argparse.Namespace) -> Path:
     table_name = options.config.removesuffix("-baselines")
     if table_name != options.config and table_name in tabular_data.TABLES:
         prepared = tabular_data.prepare(tabular_data.load(table_name, options.data), options.seed)
-        scores, how = tabular_results.baselines(prepared), tabular_results.baselines_provenance(prepared, options.seed)
+        how = tabular_results.baselines_provenance(prepared, options.seed)
         how |= {"command": _command("train", options.config, "--seed", options.seed), "started": started}
-        return results.write(scores, how, f"ftt_{options.config}", options.output)
+        results.refuse_another_run(how, f"ftt_{options.config}", options.output)
+        return results.write(tabular_results.baselines(prepared), how, f"ftt_{options.config}", options.output)
     config = _training_config(options.config, " or TABLE-baselines")
     prepared = tabular_data.prepare(tabular_data.load(config.table, options.data), options.seed)
-    run = tabular.train(config, options.seed, prepared, options.checkpoints, restart=options.restart)
     command = _command("train", config.name, "--seed", options.seed)
     name = f"ftt_{config.name}_seed{options.seed}"
+    asked = {"command": command, "data": {"split_sha256": prepared.table.split_sha256}}
+    for result in (f"{name}_training", name):
+        results.refuse_another_run(asked, result, options.output)
+    run = tabular.train(config, options.seed, prepared, options.checkpoints, restart=options.restart)
     learned = tabular_results.training_provenance(run, started=started, command=command)
     results.write(tabular_results.training_table(run), learned, f"{name}_training", options.output)
     table, how = tabular_results.result(run, started=started, command=command)
@@ -316,6 +322,9 @@ def _variants(options: argparse.Namespace) -> Path:
     for seed, path in paths.items():
         if not path.exists() or not tabular.is_finished(path):
             raise ValueError(f"{path} holds no finished run; train first: {_command('train', config.name, '--seed', seed)}")
+    command = _command("variants", config.name, "--seeds", ",".join(map(str, options.seeds)))
+    for study in ("matrices", "variants"):
+        results.refuse_another_run({"command": command}, f"ftt_{config.name}_{study}", options.output)
     table = tabular_data.load(config.table, options.data)
     parts, looks, networks = [], [], []
     for seed in options.seeds:
@@ -324,10 +333,7 @@ def _variants(options: argparse.Namespace) -> Path:
         parts.append(tabular_variants.study(run).assign(seed=seed))
         looks.append(tabular_variants.matrices(run).assign(seed=seed))
         networks.append(tabular_results.describe(run))
-    how: dict[str, Any] = {
-        "command": _command("variants", config.name, "--seeds", ",".join(map(str, options.seeds))),
-        "networks": networks, "device": "cpu", "started": started,
-    }  # fmt: skip
+    how: dict[str, Any] = {"command": command, "networks": networks, "device": "cpu", "started": started}
     shown = pd.concat(looks, ignore_index=True)
     results.write(shown, {"kind": "tabular-matrices", **how}, f"ftt_{config.name}_matrices", options.output)
     how |= {"kind": "tabular-variants", "variants": tabular_variants.TITLES}
