@@ -141,15 +141,29 @@ def test_a_folder_that_cannot_be_written(small, tmp_path, capsys):
 
 
 def test_an_interruption_is_no_error_of_the_program(small, tmp_path, monkeypatch, capsys):
-    def interrupted(*arguments):
+    """What is kept of a measurement and of a training is shown where they are tested."""
+
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "baseline", interrupted)
-    assert cli.main(["baseline", "--output", str(tmp_path)]) == 130
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.endswith("dobrushin: stopped; a measurement goes on when the same command is given again\n")
-    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("dobrushin.models.load", interrupted)
+    monkeypatch.setattr("dobrushin.tabular_data.load", interrupted)
+    monkeypatch.setattr("dobrushin.tabular.is_finished", lambda path: True)
+    monkeypatch.setattr("dobrushin.tabular.checkpoint_path", lambda *arguments: tmp_path)
+    goes_on, starts_again = "the same command goes on after them", "nothing was kept, and the same command starts again"
+    for command, said in (
+        (["baseline", "--output"], starts_again),
+        (["show", "minilm", "--output"], starts_again),
+        (["variants", "california-3", "--output"], starts_again),
+        (["measure", "minilm", "--output"], f"finished batches are kept, and {goes_on}"),
+        (["train", "california-3", "--output"], "finished epochs are kept, and the same command without --restart goes on"),
+    ):
+        assert cli.main([*command, str(tmp_path / "out")]) == 130
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.splitlines()[-1].startswith(f"dobrushin: stopped; {said}")
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_fault_of_the_program_is_not_hidden(small, tmp_path, monkeypatch):

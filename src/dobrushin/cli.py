@@ -20,6 +20,7 @@ from dobrushin.random import LAWS, baseline
 __all__ = ["main"]
 
 BASELINE_SIZES = (2, 3, 4, 6, 8, 12, 16, 29, 64, 128, 196, 256)
+_NOTHING_KEPT = "nothing was kept, and the same command starts again"
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -81,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
     one.add_argument("--name", type=_name, help="name of the result (default: that of the model)")
     one.add_argument("--scheduler", metavar="ADDRESS", help="run on the Dask cluster of that scheduler, such as tcp://HOST:8786")
-    one.set_defaults(run=_measure)
+    one.set_defaults(run=_measure, stopped="finished batches are kept, and the same command goes on after them")
 
     seen = commands.add_parser(
         "show", help="write a page that shows single inputs",
@@ -90,17 +91,17 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_inputs(seen, number=4, length=48)
     seen.add_argument("--output", type=Path, default=Path("attention.html"), metavar="FILE", help="where the page goes")
-    seen.set_defaults(run=_show)
+    seen.set_defaults(run=_show, stopped=_NOTHING_KEPT)
 
     listed = commands.add_parser("models", help="list the models of the registry", description="List the models of the registry.")
-    listed.set_defaults(run=_models)
+    listed.set_defaults(run=_models, stopped=_NOTHING_KEPT)
 
     report = commands.add_parser(
         "report", help="print the tables of the results", description="Print the tables of the results in a folder.",
         formatter_class=_Help,
     )  # fmt: skip
     report.add_argument("folder", type=Path, nargs="?", default=Path("results"), help="where results lie")
-    report.set_defaults(run=_report)
+    report.set_defaults(run=_report, stopped=_NOTHING_KEPT)
 
     random = commands.add_parser(
         "baseline", parents=[output], help="measure random matrices", description="Share of random stochastic matrices.",
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     random.add_argument("--draws", type=_positive, default=10_000, help="matrices of every law and size")
     random.add_argument("--seed", type=_seed, default=0, help="of the random matrices")
-    random.set_defaults(run=_baseline)
+    random.set_defaults(run=_baseline, stopped=_NOTHING_KEPT)
     _add_training(commands, output)
     return parser
 
@@ -138,7 +139,10 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     training.add_argument("--seed", type=_seed, default=0, help="of weights, batches, dropout and noise")
     training.add_argument("--restart", action="store_true", help="forget an earlier checkpoint of this run")
-    training.set_defaults(run=_train)
+    training.set_defaults(
+        run=_train,
+        stopped="finished epochs are kept, and the same command without --restart goes on after them; baselines start again",
+    )
 
     study = commands.add_parser(
         "variants", parents=[output], help="measure trained FT-Transformers in other ways",
@@ -147,7 +151,7 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     study.add_argument("config", metavar="CONFIG", help="as for train")
     study.add_argument("--seeds", type=_seeds, default=(0, 1, 2), help="of networks that were trained, by commas")
-    study.set_defaults(run=_variants)
+    study.set_defaults(run=_variants, stopped=_NOTHING_KEPT)
 
     for command in (training, study):
         command.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
@@ -357,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dobrushin: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("dobrushin: stopped; a measurement goes on when the same command is given again", file=sys.stderr)
+        print(f"dobrushin: stopped; {options.stopped}", file=sys.stderr)
         return 130
     if path is not None:
         print(path)
