@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -99,6 +100,12 @@ def test_an_unknown_command_is_refused_with_those_there_are(capsys):
 def test_a_request_that_cannot_be_met_is_said_in_one_line(tmp_path, capsys):
     for arguments, message in (
         (["report", str(tmp_path)], f"{tmp_path} holds no "),
+        (["report", __file__], f"{__file__} is a file; expected the folder that holds the results"),
+        (["train", "california-3", "--data", __file__], f"there is no data folder {__file__}; name another one"),
+        (
+            ["measure", "timm:test_vit", "--untrained", "--images", __file__],
+            f"{__file__} is not a folder; expected one that holds",
+        ),
         (["train", "california-9"], f"configuration is 'california-9'; expected one of {', '.join(CONFIGS)}"),
         (["variants", "california-9"], "configuration is 'california-9'; expected one of "),
         (["variants", "california-3", "--checkpoints", str(tmp_path)], "holds no finished run; train first: dobrushin train"),
@@ -133,11 +140,24 @@ def test_a_report_names_the_file_that_is_no_result(content, tmp_path, capsys):
     assert f"{tmp_path / 'one.json'} is not the provenance of a result" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written(small, tmp_path, capsys):
+@pytest.mark.parametrize("command", [["baseline"], ["measure", "minilm"], ["train", "california-3"], ["show", "minilm"]])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(command, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("in the way")
-    assert cli.main(["baseline", "--draws", "3", "--output", str(tmp_path / "file")]) == 2
-    assert "File exists" in capsys.readouterr().err
+    option = "--checkpoints" if command[0] == "train" else "--output"
+    for place in (tmp_path / "file" / "new", tmp_path / "file" / "new" / "deeper"):
+        said = refused(capsys, *command, option, str(place))
+        assert f"argument {option}: {tmp_path / 'file'} is a file; expected a folder, which is made where it is" in said
     assert (tmp_path / "file").read_text() == "in the way"
+    if command[0] == "show":
+        said = refused(capsys, *command, option, str(tmp_path))
+        assert f"{tmp_path} is a folder; expected the name of a file, such as {tmp_path / 'attention.html'}" in said
+    else:
+        assert f"{tmp_path / 'file'} is a file" in refused(capsys, *command, option, str(tmp_path / "file"))
+    there = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and there(path, mode))  # root may write anywhere
+    said = refused(capsys, *command, option, str(tmp_path / "new" / "deeper"))
+    assert f"argument {option}: this user may not write to {tmp_path}; name another folder" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_interruption_is_no_error_of_the_program(small, tmp_path, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -57,6 +58,25 @@ def _name(text: str) -> str:
     return text
 
 
+def _new_folder(text: str) -> Path:
+    """A folder to write to, there or to be made: what cannot be one is refused before the work, not after it."""
+    folder = Path(text)
+    there = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"{there} is a file; expected a folder, which is made where it is missing")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"this user may not write to {there}; name another folder")
+    return folder
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a folder; expected the name of a file, such as {path / 'attention.html'}")
+    _new_folder(str(path.parent))
+    return path
+
+
 def _seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(_seed, text.split(","))))
 
@@ -68,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('dobrushin')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     output = argparse.ArgumentParser(add_help=False)
-    output.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="where results go")
+    output.add_argument("--output", type=_new_folder, default="results", metavar="FOLDER", help="where results go")
 
     one = commands.add_parser(
         "measure", parents=[output], help="measure a model",
@@ -90,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=_Help,
     )  # fmt: skip
     _add_inputs(seen, number=4, length=48)
-    seen.add_argument("--output", type=Path, default=Path("attention.html"), metavar="FILE", help="where the page goes")
+    seen.add_argument("--output", type=_new_file, default="attention.html", metavar="FILE", help="where the page goes")
     seen.set_defaults(run=_show, stopped=_NOTHING_KEPT)
 
     listed = commands.add_parser("models", help="list the models of the registry", description="List the models of the registry.")
@@ -153,9 +173,9 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
     study.add_argument("--seeds", type=_seeds, default=(0, 1, 2), help="of networks that were trained, by commas")
     study.set_defaults(run=_variants, stopped=_NOTHING_KEPT)
 
-    for command in (training, study):
+    for command, kind in ((training, _new_folder), (study, Path)):
         command.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
-        command.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER", help="where they lie")
+        command.add_argument("--checkpoints", type=kind, default="checkpoints", metavar="FOLDER", help="where they lie")
 
 
 def _command(*words: object) -> str:
