@@ -7,6 +7,9 @@ distances of rows, below 2^60 such units, are sums of integers without any round
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import NamedTuple
@@ -330,6 +333,22 @@ def test_an_error_in_a_thread_is_raised():
 
     with pytest.raises(RuntimeError, match="in a share"):
         _kernels.run(kernel, np.zeros((8, 100, 100)), out=np.zeros(8))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts processes anew instead of forking")
+def test_a_forked_process_has_threads_of_its_own():
+    """Threads that the parent has used are not there after a fork: a child that counts on them waits for ever."""
+    code = """if True:
+        import multiprocessing, os
+        import numpy as np
+        from dobrushin import equality, random_stochastic
+        os.sched_getaffinity = lambda _: {0, 1}
+        A = random_stochastic(100, 16, "dirichlet", np.random.default_rng(0))
+        before = equality(A).kappa
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert np.array_equal(pool.apply(equality, (A,)).kappa, before)
+        """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
