@@ -152,6 +152,23 @@ def test_verdicts_are_exact_at_every_size(kind, n, seed):
 
 
 @settings(max_examples=60)
+@given(n=st.sampled_from(SIZES), seed=st.integers(0, 2**32), kind=st.sampled_from([steep, contested, repeated, shifted]))
+def test_only_exact_ties_are_left_to_exact_sums(n, seed, kind):
+    """Distances that floating-point sums do not tell apart differ by a unit of 2^-58 at least, or not at all."""
+    A, error = kind(n, np.random.default_rng(seed)), tv_error(n)
+    verdict = np.zeros(1, _kernels.VERDICT)
+    _kernels.judge(A[None], 0.0, 2 * error, error, np.zeros(1, _kernels.SCAN), verdict)
+    V = units(A)
+    first, second = np.triu_indices(n, 1)
+    d = np.abs(V[first] - V[second]).sum(axis=1)
+    deficit = (np.maximum(V.T - V.diagonal()[:, None], 0) + np.maximum(V - V.diagonal(), 0))[first, second]
+    classes = [np.sort(d[members])[-2:] for members in (deficit == 0, deficit > 0)]
+    ties = [len(largest) == 2 and largest[0] == largest[1] for largest in [*classes, np.sort(d - 2 * deficit)[-2:]]]
+    between = all(len(largest) for largest in classes) and classes[0][-1] == classes[1][-1]
+    assert verdict["settled"][0] or any(ties) or between
+
+
+@settings(max_examples=60)
 @given(n=st.integers(4, 40), seed=st.integers(0, 2**32), off=st.integers(-2, 2))
 def test_one_unit_between_the_best_pairs_decides(n, seed, off):
     """A good pair at distance 2 and another pair at 2 + off units, on four disjoint supports."""

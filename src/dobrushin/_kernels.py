@@ -44,8 +44,7 @@ SCAN = np.dtype(
     ]
 )
 
-# The same without the pairs of the other class; `settled` unless distances so near each other decide that floating-point
-# numbers do not tell which is larger.
+# What `equality` says of a matrix; `settled` unless it hangs on distances that compensated sums do not tell apart.
 VERDICT = np.dtype(
     [
         ("kappa", np.float64),
@@ -361,60 +360,60 @@ def _add_deficit(high, low, M, i, j, scale):
 
 
 @njit(nogil=True, cache=True)
-def verdicts_of_pairs(A, scan, error, out):
-    """Fill one VERDICT record a matrix from the pairs found, in compensated arithmetic and a fixed order.
-
-    The results do not depend on how the scan added up its distances: machines agree to the last bit.
+def _precise_error(n):
+    """Bound on the error of `_precise_l1`, and of sums of two such: that of compensated summation (Ogita, Rump and Oishi
+    2005, proposition 4.5, without the last rounding) of at most 4 n + 16 terms that sum to at most 8 in absolute value.
     """
-    for b in range(A.shape[0]):
-        M, s, v = A[b], scan[b], out[b]
-        gi, gj, oi, oj = s.good_pair[0], s.good_pair[1], s.other_pair[0], s.other_pair[1]
-        good = good_low = other = other_low = 0.0
-        if gi >= 0:
-            good, good_low = _precise_l1(M, gi, gj)
-        if oi >= 0:
-            other, other_low = _precise_l1(M, oi, oj)
-        holds = s.good >= s.other
-        v.holds, v.fragile = holds, s.fragile
-        if gi >= 0 and oi >= 0:
-            high, low = _add(good, good_low, -other)
-            v.margin = 0.5 * (high + (low - other_low))
-        else:
-            v.margin = np.inf if holds else -np.inf
-        tied = not abs(s.good - s.other) > 2 * error  # also where both are infinite
-        tied |= abs(s.good - s.good_second) <= 2 * error or abs(s.other - s.other_second) <= 2 * error
-        if holds:
-            v.kappa = 0.5 * (good + good_low)
-            v.pair[0], v.pair[1] = gi, gj
-            v.gap, v.lazy_kappa = 0.0, 0.5 * (1.0 + v.kappa)
-        else:
-            v.kappa = 0.5 * (other + other_low)
-            v.pair[0], v.pair[1] = oi, oj
-            # 4 gap = 2 kappa - 2 TV_pq + 4 deficit_pq, and 4 kappa(lazy) = 2 + 2 TV_pq - 4 deficit_pq
-            p, q = s.loosest_pair[0], s.loosest_pair[1]
-            tied |= abs(s.looseness - s.looseness_second) <= 2 * error
-            far, far_low, high, low = other, other_low, 0.0, 0.0
-            if p != oi or q != oj:  # else the distances cancel, and the gap may be tiny
-                far, far_low = _precise_l1(M, p, q)
-                high, low = _add(other, other_low, -far)
-                low -= far_low
-            high, low = _add_deficit(high, low, M, p, q, 2.0)
-            v.gap = max(0.25 * (high + low), 5e-324)  # positive also where it underflows
-            high, low = _add(2.0, far_low, far)
-            high, low = _add_deficit(high, low, M, p, q, -2.0)
-            v.lazy_kappa = 0.25 * (high + low)
-        v.settled = s.exact or not tied
+    return 8.0 * ((4 * n + 16) * 2.0**-53) ** 2
 
 
 @njit(nogil=True, cache=True)
-def judge(A, rounding, slack, error, scan, out):
-    """Fill one VERDICT record a matrix, and one SCAN record."""
-    scan_pairs(A, rounding, slack, error, scan)
-    verdicts_of_pairs(A, scan, error, out)
+def _verdict(M, s, error, v):
+    gi, gj, oi, oj = s.good_pair[0], s.good_pair[1], s.other_pair[0], s.other_pair[1]
+    good = good_low = other = other_low = 0.0
+    if gi >= 0:
+        good, good_low = _precise_l1(M, gi, gj)
+    if oi >= 0:
+        other, other_low = _precise_l1(M, oi, oj)
+    told_apart = True
+    if gi >= 0 and oi >= 0:
+        high, low = _add(good, good_low, -other)
+        v.margin = 0.5 * (high + (low - other_low))
+        holds = v.margin >= 0.0
+        told_apart = abs(v.margin) > _precise_error(M.shape[0])
+    else:
+        holds = oi < 0
+        v.margin = np.inf if holds else -np.inf
+    told_apart &= not abs(s.good - s.good_second) <= 2 * error and not abs(s.other - s.other_second) <= 2 * error
+    v.holds, v.fragile = holds, s.fragile
+    if holds:
+        v.kappa = 0.5 * (good + good_low)
+        v.pair[0], v.pair[1] = gi, gj
+        v.gap, v.lazy_kappa = 0.0, 0.5 * (1.0 + v.kappa)
+    else:
+        v.kappa = 0.5 * (other + other_low)
+        v.pair[0], v.pair[1] = oi, oj
+        # 4 gap = 2 kappa - 2 TV_pq + 4 deficit_pq, and 4 kappa(lazy) = 2 + 2 TV_pq - 4 deficit_pq
+        p, q = s.loosest_pair[0], s.loosest_pair[1]
+        if p < 0:  # the scan took it for a matrix that holds
+            v.settled = False
+            return
+        told_apart &= not abs(s.looseness - s.looseness_second) <= 2 * error
+        far, far_low, high, low = other, other_low, 0.0, 0.0
+        if p != oi or q != oj:  # else the distances cancel, and the gap may be tiny
+            far, far_low = _precise_l1(M, p, q)
+            high, low = _add(other, other_low, -far)
+            low -= far_low
+        high, low = _add_deficit(high, low, M, p, q, 2.0)
+        v.gap = max(0.25 * (high + low), 5e-324)  # positive also where it underflows
+        high, low = _add(2.0, far_low, far)
+        high, low = _add_deficit(high, low, M, p, q, -2.0)
+        v.lazy_kappa = 0.25 * (high + low)
+    v.settled = s.exact or told_apart
 
 
 @njit(nogil=True, cache=True)
-def contenders(M, window):
+def contenders(M, window, with_looseness):
     """The pairs within `window` of an extreme, one (kind, i, j) a row.
 
     Kind 1: of the largest TV of good pairs; 0: of the largest of the others; 2: of the least deficit - TV/2 of all.
@@ -428,11 +427,13 @@ def contenders(M, window):
     _largest_integers(common, sums, good, tops)
     best_good = _best_pair(M, common, sums, good, True, tops, 0)[0]
     best_other, _, oi, oj = _best_pair(M, common, sums, good, False, tops, 1)
-    known = -0.5 * best_good
-    if oi >= 0:
-        known = min(known, _looseness(M, oi, oj, best_other))
-    bound = _loosest_pair(M, common, sums, tops, known + window)[0] + window
     limits = max(best_other - window, -1.0), max(best_good - window, -1.0)  # -1 where there is no such pair
+    bound = -1.0  # less than any deficit - TV/2
+    if with_looseness:
+        known = -0.5 * best_good
+        if oi >= 0:
+            known = min(known, _looseness(M, oi, oj, best_other))
+        bound = _loosest_pair(M, common, sums, tops, known + window)[0] + window
     needed = np.empty(3, np.int64)
     for kind, limit in enumerate((limits[0], limits[1], -2 * bound)):
         needed[kind] = np.int64(np.floor(2 * SCALE * limit)) - (n + 2)
@@ -450,6 +451,54 @@ def contenders(M, window):
             if loose and _looseness(M, i, j, tv) <= bound:
                 found.append((2, i, j))
     return np.array(found)[1:]
+
+
+@njit(nogil=True, cache=True)
+def _tell_apart(M, error, s):
+    """Set the best pairs by compensated distances, and the second best to where those are no ties."""
+    found = contenders(M, 2 * error, s.good <= s.other + 2 * error)
+    for kind in range(3):
+        best, best_low, second, p, q = -np.inf, 0.0, -np.inf, -1, -1
+        for c in range(found.shape[0]):
+            if found[c, 0] != kind:
+                continue
+            i, j = found[c, 1], found[c, 2]
+            high, low = _precise_l1(M, i, j)
+            if kind == 2:
+                high, low = _add_deficit(high, low, M, i, j, -2.0)
+            ahead = (high - best) + (low - best_low)
+            if ahead > 0.0:
+                second, best, best_low, p, q = -ahead, high, low, i, j
+            else:
+                second = max(second, ahead)
+        alone = second < -2 * _precise_error(M.shape[0])
+        if kind == 1 and p >= 0:
+            s.good_pair[0], s.good_pair[1], s.good_second = p, q, -np.inf if alone else s.good
+        elif kind == 0 and p >= 0:
+            s.other_pair[0], s.other_pair[1], s.other_second = p, q, -np.inf if alone else s.other
+        elif p >= 0:
+            s.loosest_pair[0], s.loosest_pair[1], s.looseness_second = p, q, np.inf if alone else s.looseness
+
+
+@njit(nogil=True, cache=True)
+def verdicts_of_pairs(A, scan, error, out):
+    """Fill one VERDICT record a matrix from the pairs found, in compensated arithmetic and a fixed order.
+
+    The results do not depend on how the scan added up its distances: machines agree to the last bit.
+    """
+    for b in range(A.shape[0]):
+        M, s, v = A[b], scan[b], out[b]
+        _verdict(M, s, error, v)
+        if not v.settled:
+            _tell_apart(M, error, s)
+            _verdict(M, s, error, v)
+
+
+@njit(nogil=True, cache=True)
+def judge(A, rounding, slack, error, scan, out):
+    """Fill one VERDICT record a matrix, and one SCAN record."""
+    scan_pairs(A, rounding, slack, error, scan)
+    verdicts_of_pairs(A, scan, error, out)
 
 
 @cache

@@ -14,7 +14,7 @@ It vanishes exactly when the pair is *mutually self-dominant*, :math:`A_{ii} \ge
 
 A verdict is about the matrix of stored float64 numbers and is exact for it.  Comparing two stored numbers is
 exact; a floating-point distance is off by at most ``tv_error(n)``; where that could decide the verdict or the
-pair, the few pairs in question are compared by exact summation.
+pair, the few pairs in question are compared by compensated sums, and by exact summation where even these tie.
 
 Source: Rola (2026), condition (8); the identity and the minimum are proved in the book's first chapter.
 """
@@ -136,7 +136,7 @@ def _settled(M: Float[np.ndarray, "n n"], window: float, fragile: bool) -> tuple
                 terms += [2 * float(above), -2 * float(below)]
         return terms
 
-    found = _kernels.contenders(M, window)
+    found = _kernels.contenders(M, window, True)
     # Pairs between the same two rows of numbers have the same distance, and with the same deficit the same looseness:
     # the first of them stands for all (uniform attention of n tokens has one kind of pair instead of n(n-1)/2).
     tokens, place = np.unique(found[:, 1:], return_inverse=True)
