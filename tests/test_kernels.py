@@ -7,6 +7,9 @@ distances of rows, below 2^60 such units, are sums of integers without any round
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import NamedTuple
@@ -146,6 +149,23 @@ def assert_as_judged(A, verdict) -> None:
 def test_verdicts_are_exact_at_every_size(kind, n, seed):
     A = kind(n, np.random.default_rng(seed))
     assert_as_judged(A, equality(A))
+
+
+@settings(max_examples=60)
+@given(n=st.sampled_from(SIZES), seed=st.integers(0, 2**32), kind=st.sampled_from([steep, contested, repeated, shifted]))
+def test_only_exact_ties_are_left_to_exact_sums(n, seed, kind):
+    """Distances that floating-point sums do not tell apart differ by a unit of 2^-58 at least, or not at all."""
+    A, error = kind(n, np.random.default_rng(seed)), tv_error(n)
+    verdict = np.zeros(1, _kernels.VERDICT)
+    _kernels.judge(A[None], 0.0, 2 * error, error, np.zeros(1, _kernels.SCAN), verdict)
+    V = units(A)
+    first, second = np.triu_indices(n, 1)
+    d = np.abs(V[first] - V[second]).sum(axis=1)
+    deficit = (np.maximum(V.T - V.diagonal()[:, None], 0) + np.maximum(V - V.diagonal(), 0))[first, second]
+    classes = [np.sort(d[members])[-2:] for members in (deficit == 0, deficit > 0)]
+    ties = [len(largest) == 2 and largest[0] == largest[1] for largest in [*classes, np.sort(d - 2 * deficit)[-2:]]]
+    between = all(len(largest) for largest in classes) and classes[0][-1] == classes[1][-1]
+    assert verdict["settled"][0] or any(ties) or between
 
 
 @settings(max_examples=60)
@@ -330,6 +350,22 @@ def test_an_error_in_a_thread_is_raised():
 
     with pytest.raises(RuntimeError, match="in a share"):
         _kernels.run(kernel, np.zeros((8, 100, 100)), out=np.zeros(8))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts processes anew instead of forking")
+def test_a_forked_process_has_threads_of_its_own():
+    """Threads that the parent has used are not there after a fork: a child that counts on them waits for ever."""
+    code = """if True:
+        import multiprocessing, os
+        import numpy as np
+        from dobrushin import equality, random_stochastic
+        os.sched_getaffinity = lambda _: {0, 1}
+        A = random_stochastic(100, 16, "dirichlet", np.random.default_rng(0))
+        before = equality(A).kappa
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert np.array_equal(pool.apply(equality, (A,)).kappa, before)
+        """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numba import njit
 
 from dobrushin._overlaps import SCALE, keep_mutual, overlaps, padded, quantize
 
-__all__ = ["SCAN", "VALUES", "first_fault", "run", "scan_pairs", "tv_matrix", "values_of_pairs"]
+__all__ = ["SCAN", "VERDICT", "contenders", "first_fault", "judge", "run", "scan_pairs", "tv_matrix", "verdicts_of_pairs"]
 
 # Row sums and distances may be added in any order: `reassoc` lets the compiler use vector instructions, and the
 # error bound of `equality` holds for every order.  Such functions call no others: numba would compile those so too.
@@ -43,7 +44,19 @@ SCAN = np.dtype(
     ]
 )
 
-VALUES = np.dtype([("kappa", np.float64), ("margin", np.float64), ("gap", np.float64), ("lazy_kappa", np.float64)])
+# What `equality` says of a matrix; `settled` unless it hangs on distances that compensated sums do not tell apart.
+VERDICT = np.dtype(
+    [
+        ("kappa", np.float64),
+        ("lazy_kappa", np.float64),
+        ("gap", np.float64),
+        ("margin", np.float64),
+        ("pair", np.int64, 2),
+        ("holds", np.bool_),
+        ("fragile", np.bool_),
+        ("settled", np.bool_),
+    ]
+)
 
 
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
@@ -315,12 +328,23 @@ def _add(high, low, x):
 
 
 @njit(nogil=True, cache=True)
-def _add_l1(high, low, x, y, sign):
-    for k in range(x.shape[0]):
-        a, b = (x[k], y[k]) if x[k] >= y[k] else (y[k], x[k])
-        high, low = _add(high, low, sign * a)
-        high, low = _add(high, low, -sign * b)
-    return high, low
+def _precise_l1(M, i, j):
+    """The L1 distance of two rows as an unevaluated sum; even columns and odd ones are added side by side."""
+    n = M.shape[1]
+    high, low, other_high, other_low = 0.0, 0.0, 0.0, 0.0
+    for k in range(0, n - 1, 2):
+        a, b = max(M[i, k], M[j, k]), min(M[i, k], M[j, k])
+        d = a - b
+        high, low = _add(high, low + ((a - d) - b), d)  # what d lacks is exact, since a >= b >= 0 (Dekker)
+        a, b = max(M[i, k + 1], M[j, k + 1]), min(M[i, k + 1], M[j, k + 1])
+        d = a - b
+        other_high, other_low = _add(other_high, other_low + ((a - d) - b), d)
+    if n % 2:
+        a, b = max(M[i, n - 1], M[j, n - 1]), min(M[i, n - 1], M[j, n - 1])
+        d = a - b
+        high, low = _add(high, low + ((a - d) - b), d)
+    high, low = _add(high, low, other_high)
+    return high, low + other_low
 
 
 @njit(nogil=True, cache=True)
@@ -336,41 +360,154 @@ def _add_deficit(high, low, M, i, j, scale):
 
 
 @njit(nogil=True, cache=True)
-def values_of_pairs(A, scan, out):
-    """Fill one VALUES record a matrix from the pairs found, in compensated arithmetic and a fixed order.
+def _precise_error(n):
+    """Bound on the error of `_precise_l1`, and of sums of two such: that of compensated summation (Ogita, Rump and Oishi
+    2005, proposition 4.5, without the last rounding) of at most 4 n + 16 terms that sum to at most 8 in absolute value.
+    """
+    return 8.0 * ((4 * n + 16) * 2.0**-53) ** 2
+
+
+@njit(nogil=True, cache=True)
+def _verdict(M, s, error, v):
+    gi, gj, oi, oj = s.good_pair[0], s.good_pair[1], s.other_pair[0], s.other_pair[1]
+    good = good_low = other = other_low = 0.0
+    if gi >= 0:
+        good, good_low = _precise_l1(M, gi, gj)
+    if oi >= 0:
+        other, other_low = _precise_l1(M, oi, oj)
+    told_apart = True
+    if gi >= 0 and oi >= 0:
+        high, low = _add(good, good_low, -other)
+        v.margin = 0.5 * (high + (low - other_low))
+        holds = v.margin >= 0.0
+        told_apart = abs(v.margin) > _precise_error(M.shape[0])
+    else:
+        holds = oi < 0
+        v.margin = np.inf if holds else -np.inf
+    told_apart &= not abs(s.good - s.good_second) <= 2 * error and not abs(s.other - s.other_second) <= 2 * error
+    v.holds, v.fragile = holds, s.fragile
+    if holds:
+        v.kappa = 0.5 * (good + good_low)
+        v.pair[0], v.pair[1] = gi, gj
+        v.gap, v.lazy_kappa = 0.0, 0.5 * (1.0 + v.kappa)
+    else:
+        v.kappa = 0.5 * (other + other_low)
+        v.pair[0], v.pair[1] = oi, oj
+        # 4 gap = 2 kappa - 2 TV_pq + 4 deficit_pq, and 4 kappa(lazy) = 2 + 2 TV_pq - 4 deficit_pq
+        p, q = s.loosest_pair[0], s.loosest_pair[1]
+        if p < 0:  # the scan took it for a matrix that holds
+            v.settled = False
+            return
+        told_apart &= not abs(s.looseness - s.looseness_second) <= 2 * error
+        far, far_low, high, low = other, other_low, 0.0, 0.0
+        if p != oi or q != oj:  # else the distances cancel, and the gap may be tiny
+            far, far_low = _precise_l1(M, p, q)
+            high, low = _add(other, other_low, -far)
+            low -= far_low
+        high, low = _add_deficit(high, low, M, p, q, 2.0)
+        v.gap = max(0.25 * (high + low), 5e-324)  # positive also where it underflows
+        high, low = _add(2.0, far_low, far)
+        high, low = _add_deficit(high, low, M, p, q, -2.0)
+        v.lazy_kappa = 0.25 * (high + low)
+    v.settled = s.exact or told_apart
+
+
+@njit(nogil=True, cache=True)
+def contenders(M, window, with_looseness):
+    """The pairs within `window` of an extreme, one (kind, i, j) a row.
+
+    Kind 1: of the largest TV of good pairs; 0: of the largest of the others; 2: of the least deficit - TV/2 of all.
+    """
+    n = M.shape[0]
+    q, common, sums, good = _scratch(n)
+    tops = np.empty((n, 2), np.int32)
+    quantize(M, q, sums)
+    overlaps(q, common)
+    _goodness(M, np.empty(n), good)
+    _largest_integers(common, sums, good, tops)
+    best_good = _best_pair(M, common, sums, good, True, tops, 0)[0]
+    best_other, _, oi, oj = _best_pair(M, common, sums, good, False, tops, 1)
+    limits = max(best_other - window, -1.0), max(best_good - window, -1.0)  # -1 where there is no such pair
+    bound = -1.0  # less than any deficit - TV/2
+    if with_looseness:
+        known = -0.5 * best_good
+        if oi >= 0:
+            known = min(known, _looseness(M, oi, oj, best_other))
+        bound = _loosest_pair(M, common, sums, tops, known + window)[0] + window
+    needed = np.empty(3, np.int64)
+    for kind, limit in enumerate((limits[0], limits[1], -2 * bound)):
+        needed[kind] = np.int64(np.floor(2 * SCALE * limit)) - (n + 2)
+    found = [(0, 0, 0)]
+    for i in range(n):
+        for j in range(i + 1, n):
+            distance, kind = np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])), int(good[i, j])
+            far = distance >= needed[kind]
+            loose = distance >= needed[2] and _looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) <= bound
+            if not (far or loose):
+                continue
+            tv = 0.5 * _l1(M[i], M[j])
+            if far and tv >= limits[kind]:
+                found.append((kind, i, j))
+            if loose and _looseness(M, i, j, tv) <= bound:
+                found.append((2, i, j))
+    return np.array(found)[1:]
+
+
+@njit(nogil=True, cache=True)
+def _tell_apart(M, error, s):
+    """Set the best pairs by compensated distances, and the second best to where those are no ties."""
+    found = contenders(M, 2 * error, s.good <= s.other + 2 * error)
+    for kind in range(3):
+        best, best_low, second, p, q = -np.inf, 0.0, -np.inf, -1, -1
+        for c in range(found.shape[0]):
+            if found[c, 0] != kind:
+                continue
+            i, j = found[c, 1], found[c, 2]
+            high, low = _precise_l1(M, i, j)
+            if kind == 2:
+                high, low = _add_deficit(high, low, M, i, j, -2.0)
+            ahead = (high - best) + (low - best_low)
+            if ahead > 0.0:
+                second, best, best_low, p, q = -ahead, high, low, i, j
+            else:
+                second = max(second, ahead)
+        alone = second < -2 * _precise_error(M.shape[0])
+        if kind == 1 and p >= 0:
+            s.good_pair[0], s.good_pair[1], s.good_second = p, q, -np.inf if alone else s.good
+        elif kind == 0 and p >= 0:
+            s.other_pair[0], s.other_pair[1], s.other_second = p, q, -np.inf if alone else s.other
+        elif p >= 0:
+            s.loosest_pair[0], s.loosest_pair[1], s.looseness_second = p, q, np.inf if alone else s.looseness
+
+
+@njit(nogil=True, cache=True)
+def verdicts_of_pairs(A, scan, error, out):
+    """Fill one VERDICT record a matrix from the pairs found, in compensated arithmetic and a fixed order.
 
     The results do not depend on how the scan added up its distances: machines agree to the last bit.
     """
     for b in range(A.shape[0]):
-        M = A[b]
-        s = scan[b]
-        gi, gj, oi, oj = s.good_pair[0], s.good_pair[1], s.other_pair[0], s.other_pair[1]
-        p, q = s.loosest_pair[0], s.loosest_pair[1]
-        holds = oi < 0 or (gi >= 0 and s.good >= s.other)
-        ki, kj = (gi, gj) if holds else (oi, oj)
-        high, low = _add_l1(0.0, 0.0, M[ki], M[kj], 1.0)
-        kappa = 0.5 * (high + low)
-        out[b].kappa = kappa
-        if gi >= 0 and oi >= 0:
-            high, low = _add_l1(0.0, 0.0, M[gi], M[gj], 1.0)
-            high, low = _add_l1(high, low, M[oi], M[oj], -1.0)
-            out[b].margin = 0.5 * (high + low)
-        else:
-            out[b].margin = np.inf if holds else -np.inf
-        if holds:
-            out[b].gap = 0.0
-            out[b].lazy_kappa = 0.5 * (1.0 + kappa)
-        else:
-            # 4 gap = 2 kappa - 2 TV_pq + 4 deficit_pq, and 4 kappa(lazy) = 2 + 2 TV_pq - 4 deficit_pq
-            high = low = 0.0
-            if p != ki or q != kj:  # else the distances cancel, and the gap may be tiny
-                high, low = _add_l1(high, low, M[ki], M[kj], 1.0)
-                high, low = _add_l1(high, low, M[p], M[q], -1.0)
-            high, low = _add_deficit(high, low, M, p, q, 2.0)
-            out[b].gap = max(0.25 * (high + low), 5e-324)  # positive also where it underflows
-            high, low = _add_l1(2.0, 0.0, M[p], M[q], 1.0)
-            high, low = _add_deficit(high, low, M, p, q, -2.0)
-            out[b].lazy_kappa = 0.25 * (high + low)
+        M, s, v = A[b], scan[b], out[b]
+        _verdict(M, s, error, v)
+        if not v.settled:
+            _tell_apart(M, error, s)
+            _verdict(M, s, error, v)
+
+
+@njit(nogil=True, cache=True)
+def judge(A, rounding, slack, error, scan, out):
+    """Fill one VERDICT record a matrix, and one SCAN record."""
+    scan_pairs(A, rounding, slack, error, scan)
+    verdicts_of_pairs(A, scan, error, out)
+
+
+@cache
+def _threads(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix="dobrushin")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not survive a fork
 
 
 def run(kernel: Callable[..., Any], matrices: np.ndarray, *parameters: Any, out: np.ndarray) -> None:
@@ -389,5 +526,4 @@ def run(kernel: Callable[..., Any], matrices: np.ndarray, *parameters: Any, out:
         share(0, count)
         return
     bounds = [count * k // workers for k in range(workers + 1)]
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(share, bounds[:-1], bounds[1:]))
+    list(_threads(workers).map(share, bounds[:-1], bounds[1:]))

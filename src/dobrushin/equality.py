@@ -14,7 +14,7 @@ It vanishes exactly when the pair is *mutually self-dominant*, :math:`A_{ii} \ge
 
 A verdict is about the matrix of stored float64 numbers and is exact for it.  Comparing two stored numbers is
 exact; a floating-point distance is off by at most ``tv_error(n)``; where that could decide the verdict or the
-pair, the few pairs in question are compared by exact summation.
+pair, the few pairs in question are compared by compensated sums, and by exact summation where even these tie.
 
 Source: Rola (2026), condition (8); the identity and the minimum are proved in the book's first chapter.
 """
@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.spatial.distance import pdist
 
 from dobrushin import _kernels
 from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name, on_accelerator
@@ -97,119 +96,86 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
     slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
     scan = np.zeros(len(flat), dtype=_kernels.SCAN)
+    verdicts = np.zeros(len(flat), dtype=_kernels.VERDICT)
     if on_accelerator(A):
         from dobrushin import _accelerator  # imports torch, which such a tensor has done already
 
         _accelerator.scan_pairs(A.reshape(-1, n, n), flat, float(rounding), slack, out=scan)
+        _kernels.run(_kernels.verdicts_of_pairs, flat, scan, error, out=verdicts)
     else:
-        _kernels.run(_kernels.scan_pairs, flat, float(rounding), slack, error, out=scan)
-    values = np.zeros(len(flat), dtype=_kernels.VALUES)
-    _kernels.run(_kernels.values_of_pairs, flat, scan, out=values)
+        _kernels.run(_kernels.judge, flat, float(rounding), slack, error, scan, out=verdicts)
+    for b in np.flatnonzero(~verdicts["settled"]):
+        verdicts[b] = _settled(flat[b], 2 * error, bool(verdicts["fragile"][b]))
 
-    holds = scan["good"] >= scan["other"]
-    pair = np.where(holds[:, None], scan["good_pair"], scan["other_pair"])
-    for b in np.flatnonzero(_undecided(scan, holds, error)):
-        exact = _decide(flat[b], 2 * error)
-        holds[b], pair[b] = exact.holds, exact.pair
-        for name in _kernels.VALUES.names or ():
-            values[name][b] = getattr(exact, name)
-
-    fragile = scan["fragile"].copy()
+    columns = [field.name for field in fields(Equality)]
     if not batch_shape:
-        v = values[0]
-        return Equality(
-            kappa=float(v["kappa"]),
-            lazy_kappa=float(v["lazy_kappa"]),
-            gap=float(v["gap"]),
-            margin=float(v["margin"]),
-            holds=bool(holds[0]),
-            fragile=bool(fragile[0]),
-            pair=(int(pair[0, 0]), int(pair[0, 1])),
-        )
-    shaped = {name: np.ascontiguousarray(values[name]).reshape(batch_shape) for name in _kernels.VALUES.names or ()}
+        return Equality(**{name: _plain(verdicts[name][0]) for name in columns})
     return Equality(
-        **shaped, holds=holds.reshape(batch_shape), fragile=fragile.reshape(batch_shape), pair=pair.reshape(*batch_shape, 2)
+        **{name: np.ascontiguousarray(verdicts[name]).reshape(batch_shape + verdicts[name].shape[1:]) for name in columns}
     )
 
 
-def _undecided(scan: np.ndarray, holds: np.ndarray, error: float) -> np.ndarray:
-    """Where floating-point distances do not settle the verdict or which pairs attain the extremes."""
-
-    def close(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore"):  # inf - inf where a class is empty
-            return np.abs(a - b) <= 2 * error
-
-    tied = close(scan["good"], scan["other"])
-    tied |= close(scan["good"], scan["good_second"]) | close(scan["other"], scan["other_second"])
-    tied |= close(scan["looseness"], scan["looseness_second"]) & ~holds
-    return tied & ~scan["exact"]
+def _plain(value: Any) -> Any:
+    """A Python value; a pair as a tuple."""
+    return tuple(value.tolist()) if value.ndim else value.item()
 
 
-def _decide(M: Float[np.ndarray, "n n"], window: float) -> Equality:
-    """Judge one matrix with exact comparisons among the pairs within `window` of each extreme."""
-    rows, columns = np.triu_indices(len(M), 1)
-    tv = 0.5 * pdist(M, "cityblock")
-    diagonal = M.diagonal()
-    back, forth = M[columns, rows] - diagonal[rows], M[rows, columns] - diagonal[columns]
-    good = (back <= 0) & (forth <= 0)
-    looseness = 0.5 * (np.maximum(back, 0) + np.maximum(forth, 0)) - 0.5 * tv
+def _settled(M: Float[np.ndarray, "n n"], window: float, fragile: bool) -> tuple[Any, ...]:
+    """The VERDICT record of one matrix, by exact comparisons among the pairs within `window` of each extreme."""
 
-    def tv_terms(pair: int) -> list[float]:
+    def tv_terms(i: int, j: int) -> list[float]:
         """Numbers whose sum is 2 TV of the pair."""
-        x, y = M[rows[pair]], M[columns[pair]]
+        x, y = M[i], M[j]
         return [*np.maximum(x, y).tolist(), *(-np.minimum(x, y)).tolist()]
 
-    def looseness_terms(pair: int) -> list[float]:
+    def looseness_terms(i: int, j: int) -> list[float]:
         """Numbers whose sum is 4 (deficit - TV/2) of the pair."""
-        i, j = int(rows[pair]), int(columns[pair])
-        terms = [-t for t in tv_terms(pair)]
+        terms = [-t for t in tv_terms(i, j)]
         for above, below in ((M[j, i], M[i, i]), (M[i, j], M[j, j])):
             if above > below:
                 terms += [2 * float(above), -2 * float(below)]
         return terms
 
+    found = _kernels.contenders(M, window, True)
     # Pairs between the same two rows of numbers have the same distance, and with the same deficit the same looseness:
     # the first of them stands for all (uniform attention of n tokens has one kind of pair instead of n(n-1)/2).
-    kind = np.unique(M, axis=0, return_inverse=True)[1].ravel()
-    entries = np.stack([M[columns, rows], diagonal[rows], M[rows, columns], diagonal[columns]])
-    entries[:2, back <= 0] = entries[2:, forth <= 0] = 0  # in no deficit
-    kinds = np.column_stack([np.sort(kind[[rows, columns]], axis=0).T, entries.T])
+    tokens, place = np.unique(found[:, 1:], return_inverse=True)
+    row = np.unique(M[tokens], axis=0, return_inverse=True)[1].ravel()[place].reshape(-1, 2)
+    i, j = found[:, 1], found[:, 2]
+    entries = np.stack([M[j, i], M[i, i], M[i, j], M[j, j]], axis=1)
+    entries[M[j, i] <= M[i, i], :2] = entries[M[i, j] <= M[j, j], 2:] = 0  # in no deficit
+    entries[found[:, 0] < 2] = 0  # the deficit does not count
+    kinds = np.column_stack([found[:, 0], np.sort(row, axis=1), entries])
+    found = found[np.sort(np.unique(kinds, axis=0, return_index=True)[1])]
 
-    def largest(members: np.ndarray, score: np.ndarray, terms: Callable[[int], list[float]]) -> int | None:
-        """The first member with the exactly largest sum of terms, among those of nearly the largest score."""
-        if not members.any():
-            return None
-        top = score[members].max()
-        candidates = np.flatnonzero(members & (score >= top - window))
-        candidates = candidates[np.sort(np.unique(kinds[candidates], axis=0, return_index=True)[1])]
+    def largest(members: int, terms: Callable[[int, int], list[float]]) -> tuple[int, int] | None:
+        """The first pair with the exactly largest sum of terms."""
         best, best_terms = None, [0.0]
-        for pair in candidates.tolist():
-            new = terms(pair)
+        for i, j in found[found[:, 0] == members, 1:].tolist():
+            new = terms(i, j)
             if best is None or _sign_of_sum(new, best_terms) > 0:
-                best, best_terms = pair, new
+                best, best_terms = (i, j), new
         return best
 
-    best_good = largest(good, tv, tv_terms)
-    best_other = largest(~good, tv, tv_terms)
-    everyone = np.ones_like(good)
+    best_other, best_good = largest(0, tv_terms), largest(1, tv_terms)
     if best_good is None or best_other is None:
         holds, margin = best_other is None, math.inf if best_other is None else -math.inf
     else:
-        difference = [*tv_terms(best_good), *(-t for t in tv_terms(best_other))]
+        difference = [*tv_terms(*best_good), *(-t for t in tv_terms(*best_other))]
         margin = _scaled(0.5, math.fsum(difference))
         holds = margin >= 0
     attaining = best_good if holds else best_other
     assert attaining is not None
-    kappa_terms = tv_terms(attaining)
+    kappa_terms = tv_terms(*attaining)
     kappa = 0.5 * math.fsum(kappa_terms)
     if holds:
         gap, lazy_kappa = 0.0, 0.5 * (1 + kappa)
     else:
-        loosest = largest(everyone, -looseness, lambda pair: [-t for t in looseness_terms(pair)])
+        loosest = largest(2, lambda i, j: [-t for t in looseness_terms(i, j)])
         assert loosest is not None
-        gap = _scaled(0.25, math.fsum([*kappa_terms, *looseness_terms(loosest)]))
-        lazy_kappa = 0.25 * math.fsum([2.0, *(-t for t in looseness_terms(loosest))])
-    return Equality(kappa, lazy_kappa, gap, margin, holds, False, (int(rows[attaining]), int(columns[attaining])))
+        gap = _scaled(0.25, math.fsum([*kappa_terms, *looseness_terms(*loosest)]))
+        lazy_kappa = 0.25 * math.fsum([2.0, *(-t for t in looseness_terms(*loosest))])
+    return kappa, lazy_kappa, gap, margin, attaining, holds, fragile, True
 
 
 def _scaled(factor: float, x: float) -> float:
