@@ -329,7 +329,7 @@ def test_causal_attention_is_refused():
         (lambda A: A[:, :, :1], "a single query (1×N, which has no kappa)"),
         (lambda A: A[:, :, :, :4], "windowed, pooled or cross-attention"),
         (lambda A: A.mean(1), "windowed, pooled or cross-attention"),
-        (lambda A: A[:, :, :4, :4], "attention over 4 tokens; expected 6"),
+        (lambda A: A[:, :, :4, :4], "attention of 4×4, but the input has 6 tokens"),
     ],
 )
 def test_attention_of_another_shape_is_refused(change, message):

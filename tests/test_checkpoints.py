@@ -227,6 +227,12 @@ def test_a_folder_in_the_layout_of_timm(tmp_path):
         ("convnext", "has no self-attention that can be caught"),
         ("longformer", "windowed, pooled or cross-attention"),
         ("siglip2_vision_model", "expected a model of images or of text alone"),
+        (
+            "big_bird",
+            "big_bird has block-sparse attention, which never forms the matrix; for full attention",
+        ),
+        ("luke", "luke attends over words and entities together; expected a model of text alone"),
+        ("squeezebert", "gave no attention matrix where such layers give it"),
     ],
 )
 def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path, kind, message):
@@ -237,6 +243,7 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path, kind, messa
         "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 30522},
         "convnext": {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1]},
         "siglip2_vision_model": _VISION,
+        "luke": _SMALL | {"entity_vocab_size": 10, "entity_emb_size": 16}, "squeezebert": _SMALL | {"embedding_size": 32},
     }.get(kind, _SMALL)  # fmt: skip
     made(kind, small, tmp_path / kind)
     if kind not in ("convnext", "siglip2_vision_model"):
@@ -246,6 +253,73 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path, kind, messa
         batch = inputs.sequences(model.tokenizer, inputs.default_text(), 1, 24).batch(0, 1)
         with catching_attention(model.module, lambda *_: None, tokens=24):
             model(batch)
+
+
+def test_bigbird_is_measured_once_its_configuration_asks_for_full_attention(tmp_path):
+    folder = tmp_path / "big_bird"
+    made("big_bird", _SMALL, folder)
+    tokenizer_into(folder)
+    change_config(folder, attention_type="original_full")
+    model = models.load(f"hf:{folder}")
+    check_against_transformers(folder, inputs.sequences(model.tokenizer, inputs.default_text(), 2, 24).batch(0, 2), model, 24)
+
+
+def test_layers_with_a_mask_of_what_is_far_away_give_the_matrix_over_all_tokens(tmp_path):
+    """ModernBERT: the first of three layers is global, the others look 4 tokens back and forth."""
+    folder = tmp_path / "modernbert"
+    module = made("modernbert", _SMALL | {"local_attention": 8, "global_attn_every_n_layers": 3}, folder)
+    tokenizer_into(folder)
+    model = models.load(f"hf:{folder}")
+    batch = inputs.sequences(model.tokenizer, inputs.default_text(), 2, 24).batch(0, 2)
+    check_against_transformers(folder, batch, model, 24)
+    found, values, mixed = [], [], []
+    for layer in model.module.layers:
+        layer.attn.Wqkv.register_forward_hook(
+            lambda *call: values.append(call[-1].view(2, 24, 3, 2, 16)[:, :, 2].transpose(1, 2))
+        )
+        layer.attn.Wo.register_forward_pre_hook(lambda *call: mixed.append(call[-1][0].view(2, 24, 2, 16).transpose(1, 2)))
+    with torch.inference_mode(), catching_attention(model.module, lambda _, A: found.append(A), tokens=24):
+        model(batch)
+    near = (torch.arange(24)[:, None] - torch.arange(24)).abs() <= 4
+    for layer, (A, V, out) in enumerate(zip(found, values, mixed, strict=True)):
+        assert torch.equal(A > 0, (near if layer else torch.ones_like(near)).expand_as(A))
+        assert (A @ V - out).abs().max() < 1e-5  # what the layer passes on: nothing else reaches the values
+    assert len(module.layers) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        (
+            "xcit_nano_12_p16_224",
+            None,
+            "layer 1 has attention of 32×32, but the input has 197 tokens: attention over windows",
+        ),
+        ("cait_xxs24_224", None, "layer 1 has attention of 196×196, but the input has 197 tokens"),
+        (
+            "vit_tiny_r_s16_p8_224",
+            112,
+            "timm cannot make vit_tiny_r_s16_p8_224: it takes no images of 112×112 px",
+        ),
+    ],
+)
+def test_hybrids_of_timm_are_refused_with_the_reason(name, size, message):
+    with refused(message), torch.inference_mode():
+        model = models.load(f"timm:{name}", untrained=True, size=size)
+        with catching_attention(model.module, lambda *_: None, tokens=len(model.roles())):
+            model({"pixel_values": torch.zeros(1, 3, model.size, model.size)})
+
+
+def test_a_hybrid_with_global_attention_is_measured():
+    """timm's ViT on a ResNet: its tokens are cells of the feature map, which do not have to tile the image."""
+    found = []
+    for size, side in ((None, 7), (225, 8)):
+        model = models.load("timm:vit_small_r26_s32_224", untrained=True, size=size)
+        with torch.inference_mode(), catching_attention(model.module, lambda _, A: found.append(A.shape), tokens=1 + side**2):
+            model({"pixel_values": torch.zeros(1, 3, model.size, model.size)})
+        assert model.roles() == ("cls", *["content"] * side**2)
+        assert found == [(1, 6, 1 + side**2, 1 + side**2)] * 12
+        found.clear()
 
 
 # --- damaged, mislabelled and dangerous ---------------------------------------------------------------------------

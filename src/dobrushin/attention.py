@@ -48,8 +48,9 @@ def catching_attention(module: Any, consume: Callable[[int, Any], None], *, toke
             attention = output if site.place is None else _pick(output, site.place)
             if attention is None:
                 raise ValueError(
-                    f"layer {number} ({type(site.module).__name__}) gave no attention matrix: it runs a fused or an approximate "
-                    "form, which never has one; expected softmax attention among the layer's outputs"
+                    f"layer {number} ({type(site.module).__name__}) gave no attention matrix where such layers give it: it runs "
+                    "a fused or an approximate form, which never has one, or gives it in a form of its own; expected softmax "
+                    "attention second among the layer's outputs, as BERT has it"
                 )
             _check(number, attention, tokens)
             reached.append(number)
@@ -101,8 +102,8 @@ def _check(number: int, attention: Any, tokens: int | None) -> None:
         )
     if tokens is not None and shape[-1] != tokens:
         raise ValueError(
-            f"layer {number} has attention over {shape[-1]} tokens; expected {tokens}: its windows, its pooling, or tokens "
-            "of an unknown kind cannot be measured"
+            f"layer {number} has attention of {shape[-1]}×{shape[-1]}, but the input has {tokens} tokens: attention over "
+            "windows, pooled tokens or channels, or that a special token joins in a later layer, cannot be measured"
         )
     # The first token's row tells in nearly every model, and the whole triangle is a copy of the attention.
     if shape[-1] > 1 and not attention[..., 0, 1:].any() and not attention.triu(1).any():

@@ -230,7 +230,10 @@ def _load_timm(spec: ModelSpec, untrained: bool, size: int | None, seed: int, do
                 raise
             raise ValueError(f"{name} takes no image size; {_CANNOT}") from error
         except (AssertionError, RuntimeError, KeyError) as error:
-            first = " ".join(str(error).split())[:300] or type(error).__name__
+            first = " ".join(str(error).split())[:300]
+            first = first or (
+                f"it takes no images of {asked}×{asked} px; ask for another size" if asked else type(error).__name__
+            )
             of = (
                 f"the checkpoint of {spec.title} does not fit"
                 if "file" in more.get("pretrained_cfg_overlay", {})
@@ -348,6 +351,13 @@ def _load_transformers(spec: ModelSpec, untrained: bool, size: int | None, seed:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, OSError, ImportError) as error:
         raise ValueError(f"{spec.title} cannot be loaded with transformers: {' '.join(str(error).split())[:400]}") from error
+    if getattr(config, "attention_type", None) == "block_sparse":
+        raise ValueError(
+            f"{spec.title} has block-sparse attention, which never forms the matrix; for full attention with the same weights "
+            'put "attention_type": "original_full" into its config.json'
+        )
+    if hasattr(config, "entity_vocab_size"):
+        raise ValueError(f"{spec.title} attends over words and entities together; expected a model of text alone")
     wanted = inspect.signature(module.forward).parameters.values()
     needed = [p.name for p in wanted if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     if more := [name for name in needed if name not in (module.main_input_name, "attention_mask")]:

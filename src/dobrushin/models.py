@@ -1,7 +1,8 @@
 """The models that can be measured: what each is, where its tokens are, and how it is called.
 
 A model is a name of the registry, ``timm:NAME-or-folder`` or ``hf:ID-or-folder``: any transformer with global
-bidirectional self-attention.  `dobrushin.checkpoints` finds and loads the weights.
+bidirectional self-attention.  Where some layers mask what is far away (ModernBERT's local ones), the matrix is the one
+over all tokens, with zeros outside the mask.  `dobrushin.checkpoints` finds and loads the weights.
 """
 
 from __future__ import annotations
