@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import oracle
-from dobrushin import _kernels, _overlaps, equality, random_stochastic
+from dobrushin import _few, _kernels, _overlaps, _scan, _verdicts, equality, random_stochastic
 from dobrushin.equality import tv_error
 from strategies import matrix
 
@@ -156,8 +156,8 @@ def test_verdicts_are_exact_at_every_size(kind, n, seed):
 def test_only_exact_ties_are_left_to_exact_sums(n, seed, kind):
     """Distances that floating-point sums do not tell apart differ by a unit of 2^-58 at least, or not at all."""
     A, error = kind(n, np.random.default_rng(seed)), tv_error(n)
-    verdict = np.zeros(1, _kernels.VERDICT)
-    _kernels.judge(A[None], 0.0, 2 * error, error, np.zeros(1, _kernels.SCAN), verdict)
+    verdict = np.zeros(1, _verdicts.VERDICT)
+    _verdicts.judge(A[None], 0.0, 2 * error, error, np.zeros(1, _scan.SCAN), verdict)
     V = units(A)
     first, second = np.triu_indices(n, 1)
     d = np.abs(V[first] - V[second]).sum(axis=1)
@@ -224,9 +224,10 @@ def test_both_scans_find_the_same(n, seed, kind, rounding):
     """Few tokens are scanned in float64, many in integers; where neither has a near-tie they agree on all pairs."""
     A = kind(n, np.random.default_rng(seed))[None]
     error = tv_error(n)
-    records = np.zeros((2, 1), _kernels.SCAN)
-    for scan, out in zip((_kernels.scan_in_float64, _kernels.scan_in_integers), records, strict=True):
-        scan(A, rounding, 2 * rounding + 2 * error, error, out)
+    records = np.zeros((2, 1), _scan.SCAN)
+    slack = 2 * rounding + 2 * error
+    _few.scan_in_lanes(A, rounding, slack, records[0])
+    _scan.scan_in_integers(A, rounding, slack, error, records[1])
     (few,), (many,) = records
     # Where the two classes tie, either scan may say that the condition fails and look for the loosest pair.
     tied = max(abs(r["good"] - r["other"]) for r in (few, many)) <= 2 * error

@@ -20,6 +20,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from dobrushin._lanes import transposed
+
 __all__ = ["SCALE", "SIDE", "TILE", "keep_mutual", "overlaps", "padded", "quantize"]
 
 SCALE = 63488.0
@@ -75,15 +77,6 @@ def _store(builder: Any, value: Any, place: Any) -> None:
     builder.store(value, place).align = 1
 
 
-def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Columns of a square of SIDE rows: interleaving its halves log2(SIDE) times."""
-    half = SIDE // 2
-    orders = [_lanes([lane for k in range(first, first + half) for lane in (k, SIDE + k)]) for first in (0, half)]
-    for _ in range(SIDE.bit_length() - 1):
-        rows = [builder.shuffle_vector(rows[k // 2], rows[k // 2 + half], orders[k % 2]) for k in range(SIDE)]
-    return rows
-
-
 @intrinsic
 def _turn(typing: Any, q: Any, i: Any, h: Any, turned: Any) -> Any:
     """turned[(i / SIDE) H + h + c, r] = q[i + r, h + c] for r, c < SIDE, where H is the row length of q; in 32 bits."""
@@ -95,7 +88,7 @@ def _turn(typing: Any, q: Any, i: Any, h: Any, turned: Any) -> Any:
         i, h = arguments[1:3]
         rows = [_load(builder, _vector_at(builder, source, width, builder.add(i, _INT64(r)), h, vector)) for r in range(SIDE)]
         first = builder.add(builder.mul(builder.udiv(i, side), width), h)
-        for c, column in enumerate(_transposed(builder, rows)):
+        for c, column in enumerate(transposed(builder, rows)):
             _store(builder, column, _vector_at(builder, target, side, builder.add(first, _INT64(c)), _INT64(0), vector))
         return context.get_dummy_value()
 
@@ -175,7 +168,7 @@ def _meet(typing: Any, x: Any, i: Any, j: Any) -> Any:
         lower = [_load(builder, _vector_at(builder, start, width, builder.add(j, _INT64(c)), i, vector)) for c in range(SIDE)]
         places = [_vector_at(builder, start, width, builder.add(i, _INT64(r)), j, vector) for r in range(SIDE)]
         upper = [_load(builder, place) for place in places]
-        for place, one, other in zip(places, upper, _transposed(builder, lower), strict=True):
+        for place, one, other in zip(places, upper, transposed(builder, lower), strict=True):
             _store(builder, builder.and_(one, other), place)
         return context.get_dummy_value()
 

@@ -1,0 +1,226 @@
+"""Of every class of pairs of tokens, the one that matters: a pass over all pairs of rows of every matrix of a batch.
+
+What the classes are for is said in `equality`; `_verdicts` takes the pairs from here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from dobrushin._few import FEW, scan_in_lanes
+from dobrushin._kernels import l1, on_grid
+from dobrushin._overlaps import SCALE, keep_mutual, overlaps, padded, quantize
+
+__all__ = ["SCAN", "contenders", "scan_in_integers", "scan_pairs"]
+
+# One record a matrix.  Of each class of pairs: the largest TV, the second largest if it is nearly as large (else
+# -inf), and the (lexicographically first) pair that has the largest; -inf and (-1, -1) where the class is empty.
+SCAN = np.dtype(
+    [
+        ("good", np.float64),
+        ("good_second", np.float64),
+        ("good_pair", np.int64, 2),
+        ("other", np.float64),
+        ("other_second", np.float64),
+        ("other_pair", np.int64, 2),
+        ("looseness", np.float64),  # min of deficit - TV/2, where no good pair has the largest TV; else +inf
+        ("looseness_second", np.float64),
+        ("loosest_pair", np.int64, 2),
+        ("fragile", np.bool_),
+        ("exact", np.bool_),  # the matrix lies on a grid on which sums of doubles are exact
+    ]
+)
+
+
+@njit(nogil=True, cache=True)
+def _scratch(n):
+    """Buffers for one matrix at a time."""
+    rows, columns = padded(n)
+    common = np.empty((rows, rows), np.uint16)
+    return np.zeros((rows, columns), np.uint16), common, np.empty(n, np.int32), np.zeros((rows, rows + 64), np.bool_)
+
+
+@njit(nogil=True, cache=True)
+def _goodness(M, diagonal, good):
+    """good[i, j] for i < j: whether the pair is mutually self-dominant."""
+    n = M.shape[0]
+    for k in range(n):
+        diagonal[k] = M[k, k]
+    for i in range(n):
+        for k in range(n):
+            good[i, k] = diagonal[k] >= M[i, k]
+    keep_mutual(good, n)
+
+
+@njit(nogil=True, cache=True)
+def _largest_integers(common, sums, good, tops):
+    """Fill tops[i] with the largest integer distances of row i to later rows: of good pairs, of others; -1 for none."""
+    n = sums.shape[0]
+    for i in range(n):
+        own, best, best_other = sums[i], np.int32(-1), np.int32(-1)
+        shared, others, is_good = common[i, i + 1 : n], sums[i + 1 :], good[i, i + 1 : n]  # slices: indices from 0 vectorise
+        for j in range(shared.shape[0]):
+            distance = np.int32(own + others[j] - 2 * np.int32(shared[j]))
+            mask = np.int32(-np.int32(is_good[j]))
+            best = max(best, np.int32((distance & mask) | ~mask))
+            best_other = max(best_other, np.int32(distance | mask))
+        tops[i, 0], tops[i, 1] = best, best_other
+
+
+@njit(nogil=True, cache=True)
+def _best_pair(M, common, sums, good, kind, tops, column):
+    """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV.
+
+    Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
+    t is the largest, implies an integer distance above 2 SCALE t - n - 2 (see `_overlaps`; 6 error SCALE < 1).
+    """
+    n = M.shape[0]
+    row = np.argmax(tops[:, column])
+    best, second, p, q = -np.inf, -np.inf, -1, -1
+    if tops[row, column] < 0:
+        return best, second, p, q
+    needed = tops[row, column] - 2 * (n + 2)
+    for turn in range(2):  # the most promising row first, which raises what is needed; then all, in order
+        for i in range(row, row + 1) if turn == 0 else range(n):
+            if tops[i, column] < needed:
+                continue
+            for j in range(i + 1, n):
+                if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or good[i, j] != kind:
+                    continue
+                tv = 0.5 * l1(M[i], M[j])
+                needed = max(needed, np.int64(np.floor(2 * SCALE * tv)) - (n + 2))
+                if turn == 0:
+                    continue
+                if tv > best:
+                    best, second, p, q = tv, best, i, j
+                elif tv > second:
+                    second = tv
+    return best, second, p, q
+
+
+@njit(nogil=True, cache=True)
+def looseness(M, i, j, tv):
+    return 0.5 * (max(M[j, i] - M[i, i], 0.0) + max(M[i, j] - M[j, j], 0.0)) - 0.5 * tv
+
+
+@njit(nogil=True, cache=True)
+def _loosest_pair(M, common, sums, tops, known):
+    """(looseness, second, i, j) of the smallest deficit - TV/2 of all pairs; `known` is an upper bound of it."""
+    n = M.shape[0]
+    best, second, p, q = np.inf, np.inf, -1, -1
+    bound = known
+    needed = np.int64(np.floor(-4 * SCALE * bound)) - (n + 2)  # deficits are not negative
+    for i in range(n):
+        if max(tops[i, 0], tops[i, 1]) < needed:
+            continue
+        for j in range(i + 1, n):
+            distance = np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j]))
+            if distance < needed or looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) > bound:
+                continue
+            value = looseness(M, i, j, 0.5 * l1(M[i], M[j]))
+            bound = min(bound, value)
+            if value < best:
+                best, second, p, q = value, best, i, j
+            elif value < second:
+                second = value
+    return best, second, p, q
+
+
+@njit(nogil=True, cache=True)
+def _sure(M, i, j, good, rounding):
+    """Whether the pair is surely good, or surely not, as asked, after a relative change of its entries by `rounding`."""
+    low, high = 1.0 - rounding, 1.0 + rounding
+    a_ii, a_ji, a_jj, a_ij = M[i, i], M[j, i], M[j, j], M[i, j]
+    if good:
+        return a_ii * low >= a_ji * high and a_jj * low >= a_ij * high
+    return a_ii * high < a_ji * low or a_jj * high < a_ij * low
+
+
+@njit(nogil=True, cache=True)
+def _fragile(M, common, sums, tops, top, holds, rounding, slack):
+    """Whether a pair that is not surely of the class that has the largest TV comes within `slack` of it."""
+    n = M.shape[0]
+    needed = np.int64(np.floor(2 * SCALE * (top - slack))) - (n + 2)
+    for i in range(n):
+        if max(tops[i, 0], tops[i, 1]) < needed:
+            continue
+        for j in range(i + 1, n):
+            if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or _sure(M, i, j, holds, rounding):
+                continue
+            if 0.5 * l1(M[i], M[j]) + slack >= top:
+                return True
+    return False
+
+
+@njit(nogil=True, cache=True)
+def scan_in_integers(A, rounding, slack, error, out):
+    """Fill one SCAN record a matrix: the best pairs of each class by floating-point TV."""
+    n = A.shape[1]
+    q, common, sums, good = _scratch(n)
+    tops, diagonal = np.empty((n, 2), np.int32), np.empty(n)
+    for b in range(A.shape[0]):
+        M, r = A[b], out[b]
+        quantize(M, q, sums)
+        overlaps(q, common)
+        _goodness(M, diagonal, good)
+        _largest_integers(common, sums, good, tops)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1)
+        holds = r.good >= r.other
+        r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
+        if not holds:
+            known = min(-0.5 * r.good, looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
+            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(M, common, sums, tops, known)
+        r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
+        r.exact = on_grid(M)
+
+
+@njit(nogil=True, cache=True)
+def scan_pairs(A, rounding, slack, error, out):
+    """Fill one SCAN record a matrix, the quicker way for its size."""
+    if A.shape[1] <= FEW:
+        scan_in_lanes(A, rounding, slack, out)
+    else:
+        scan_in_integers(A, rounding, slack, error, out)
+
+
+@njit(nogil=True, cache=True)
+def contenders(M, window, with_looseness):
+    """The pairs within `window` of an extreme, one (kind, i, j) a row.
+
+    Kind 1: of the largest TV of good pairs; 0: of the largest of the others; 2: of the least deficit - TV/2 of all.
+    """
+    n = M.shape[0]
+    q, common, sums, good = _scratch(n)
+    tops = np.empty((n, 2), np.int32)
+    quantize(M, q, sums)
+    overlaps(q, common)
+    _goodness(M, np.empty(n), good)
+    _largest_integers(common, sums, good, tops)
+    best_good = _best_pair(M, common, sums, good, True, tops, 0)[0]
+    best_other, _, oi, oj = _best_pair(M, common, sums, good, False, tops, 1)
+    limits = max(best_other - window, -1.0), max(best_good - window, -1.0)  # -1 where there is no such pair
+    bound = -1.0  # less than any deficit - TV/2
+    if with_looseness:
+        known = -0.5 * best_good
+        if oi >= 0:
+            known = min(known, looseness(M, oi, oj, best_other))
+        bound = _loosest_pair(M, common, sums, tops, known + window)[0] + window
+    needed = np.empty(3, np.int64)
+    for kind, limit in enumerate((limits[0], limits[1], -2 * bound)):
+        needed[kind] = np.int64(np.floor(2 * SCALE * limit)) - (n + 2)
+    found = [(0, 0, 0)]
+    for i in range(n):
+        for j in range(i + 1, n):
+            distance, kind = np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])), int(good[i, j])
+            far = distance >= needed[kind]
+            loose = distance >= needed[2] and looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) <= bound
+            if not (far or loose):
+                continue
+            tv = 0.5 * l1(M[i], M[j])
+            if far and tv >= limits[kind]:
+                found.append((kind, i, j))
+            if loose and looseness(M, i, j, tv) <= bound:
+                found.append((2, i, j))
+    return np.array(found)[1:]
