@@ -37,11 +37,12 @@ import pandas as pd
 from jaxtyping import Float
 from tqdm import tqdm
 
+from dobrushin._prepare import read_heads
 from dobrushin.attention import catching_attention
 from dobrushin.bounds import doeblin, leave_one_out
 from dobrushin.equality import Equality, equality
 from dobrushin.models import Model, content_mask
-from dobrushin.stochastic import check_stochastic, dtype_name, refuse_faults, restrict, restricted
+from dobrushin.stochastic import ROW_SUM_TOLERANCE, check_stochastic, dtype_name, refuse_faults, restrict, restricted
 from dobrushin.work import Work
 
 __all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "batches", "head_mean", "measure", "provenance", "summary"]
@@ -268,7 +269,7 @@ class _Judge:
     def __call__(self, layer: int, attention: Any, dtype: str) -> None:
         """Judge a layer's attention, which the model computed in `dtype`."""
         self.layer = layer
-        weights = (attention if dtype == "float64" else attention.float()).cpu().numpy()
+        weights = (attention if dtype == "float64" else attention.float()).cpu().contiguous().numpy()
         for roles, members in self.groups.items():
             n, total = len(roles), None  # padding comes after it: its columns are exactly 0, its rows are dropped
             some = max(1, CHUNK // (weights.shape[1] * n * n))
@@ -285,29 +286,29 @@ class _Judge:
     def _heads(self, roles: tuple[str, ...], chosen: list[int], weights: np.ndarray, dtype: str) -> np.ndarray:
         """Check and judge some inputs' heads, a few at a time; their mean."""
         n, count = len(roles), weights.shape[1]
-        keep = np.flatnonzero(content_mask(roles))
+        keep = np.flatnonzero(content_mask(roles)) if "head" in self.scopes else np.array([], dtype=np.intp)
         mean = self.memory.array("mean", len(chosen), n, n)
+        mean[...] = 0
         some = max(1, CHUNK // (len(chosen) * n * n))
         for start in range(0, count, some):
             stop = min(start + some, count)
-            heads = self.memory.array("heads", len(chosen), stop - start, n, n)
-            for one, k in zip(heads, chosen, strict=True):
-                one[...] = weights[k, start:stop, :n, :n]
-            try:
-                refuse_faults(heads, dtype)
-            except ValueError:
-                check_stochastic(weights)  # names the matrix by its place in the batch
-                raise
-            for h in range(stop - start):
-                if start + h == 0:
-                    mean[...] = heads[:, 0]
-                else:
-                    mean += heads[:, h]
-            if "head" in self.scopes:
-                content = self.memory.array("content", len(chosen), stop - start, len(keep), len(keep))
-                self._judge("head", chosen, restricted(heads, keep, content), first_head=start + 1)
+            content = self.memory.array("content", len(chosen), stop - start, len(keep), len(keep))
+            for place, k in enumerate(chosen):
+                if not read_heads(weights[k, start:stop], keep, ROW_SUM_TOLERANCE[dtype], mean[place], content[place]):
+                    self._refuse(weights, chosen, keep, n, dtype)
+            if len(keep):
+                self._judge("head", chosen, content, first_head=start + 1)
         mean /= count
         return mean
+
+    def _refuse(self, weights: np.ndarray, chosen: list[int], keep: np.ndarray, n: int, dtype: str) -> None:
+        """Raise what is wrong with the inputs' heads, and name the matrix by its place in the batch."""
+        wide = weights.astype(np.float64)
+        refuse_faults(wide, dtype)
+        if len(keep):
+            others = np.setdiff1d(np.arange(len(wide)), chosen)
+            wide[others] = 1 / wide.shape[-1]  # theirs are other tokens
+            restricted(wide[..., :n, :n], keep, np.empty((*wide.shape[:2], len(keep), len(keep))))
 
     def _means(self, roles: tuple[str, ...], chosen: list[int], mean: np.ndarray) -> None:
         """Judge some inputs' attention averaged over heads."""
