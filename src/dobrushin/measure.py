@@ -272,7 +272,7 @@ class _Judge:
         weights = (attention if dtype == "float64" else attention.float()).cpu().contiguous().numpy()
         for roles, members in self.groups.items():
             n, total = len(roles), None  # padding comes after it: its columns are exactly 0, its rows are dropped
-            some = max(1, CHUNK // (weights.shape[1] * n * n))
+            some = max(1, CHUNK // (n * n))
             for start in range(0, len(members), some):
                 chosen = members[start : start + some]
                 mean = self._heads(roles, chosen, weights, dtype)
@@ -289,15 +289,18 @@ class _Judge:
         keep = np.flatnonzero(content_mask(roles)) if "head" in self.scopes else np.array([], dtype=np.intp)
         mean = self.memory.array("mean", len(chosen), n, n)
         mean[...] = 0
-        some = max(1, CHUNK // (len(chosen) * n * n))
-        for start in range(0, count, some):
-            stop = min(start + some, count)
-            content = self.memory.array("content", len(chosen), stop - start, len(keep), len(keep))
-            for place, k in enumerate(chosen):
-                if not read_heads(weights[k, start:stop], keep, ROW_SUM_TOLERANCE[dtype], mean[place], content[place]):
-                    self._refuse(weights, chosen, keep, n, dtype)
-            if len(keep):
-                self._judge("head", chosen, content, first_head=start + 1)
+        few = max(1, CHUNK // (count * n * n))  # inputs whose heads are judged at a time; of one input, `some` heads
+        some = max(1, CHUNK // (n * n))
+        for at in range(0, len(chosen), few):
+            part = chosen[at : at + few]
+            for start in range(0, count, some):
+                stop = min(start + some, count)
+                content = self.memory.array("content", len(part), stop - start, len(keep), len(keep))
+                for place, k in enumerate(part):
+                    if not read_heads(weights[k, start:stop], keep, ROW_SUM_TOLERANCE[dtype], mean[at + place], content[place]):
+                        self._refuse(weights, part, keep, n, dtype)
+                if len(keep):
+                    self._judge("head", part, content, first_head=start + 1)
         mean /= count
         return mean
 
