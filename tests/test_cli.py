@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -56,6 +57,17 @@ def test_the_command_in_the_provenance_makes_the_same_bytes(small, tmp_path, mon
     assert capsys.readouterr().out == "results/random_baseline.parquet\n" * 2
 
 
+def test_a_baseline_of_other_matrices_does_not_replace_the_one_there(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["baseline", "--draws", "7"]) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()}
+    monkeypatch.setattr(cli, "baseline", lambda *arguments: 1 / 0)  # refused before anything is drawn
+    assert cli.main(["baseline", "--draws", "9", "--seed", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "random_baseline.parquet is the result of another run, which differs in --draws (7; now 9), --seed (0; now 1)" in said
+    assert {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -88,6 +100,12 @@ def test_an_unknown_command_is_refused_with_those_there_are(capsys):
 def test_a_request_that_cannot_be_met_is_said_in_one_line(tmp_path, capsys):
     for arguments, message in (
         (["report", str(tmp_path)], f"{tmp_path} holds no "),
+        (["report", __file__], f"{__file__} is a file; expected the folder that holds the results"),
+        (["train", "california-3", "--data", __file__], f"there is no data folder {__file__}; name another one"),
+        (
+            ["measure", "timm:test_vit", "--untrained", "--images", __file__],
+            f"{__file__} is not a folder; expected one that holds",
+        ),
         (["train", "california-9"], f"configuration is 'california-9'; expected one of {', '.join(CONFIGS)}"),
         (["variants", "california-9"], "configuration is 'california-9'; expected one of "),
         (["variants", "california-3", "--checkpoints", str(tmp_path)], "holds no finished run; train first: dobrushin train"),
@@ -122,23 +140,50 @@ def test_a_report_names_the_file_that_is_no_result(content, tmp_path, capsys):
     assert f"{tmp_path / 'one.json'} is not the provenance of a result" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written(small, tmp_path, capsys):
+@pytest.mark.parametrize("command", [["baseline"], ["measure", "minilm"], ["train", "california-3"], ["show", "minilm"]])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(command, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("in the way")
-    assert cli.main(["baseline", "--draws", "3", "--output", str(tmp_path / "file")]) == 2
-    assert "File exists" in capsys.readouterr().err
+    option = "--checkpoints" if command[0] == "train" else "--output"
+    for place in (tmp_path / "file" / "new", tmp_path / "file" / "new" / "deeper"):
+        said = refused(capsys, *command, option, str(place))
+        assert f"argument {option}: {tmp_path / 'file'} is a file; expected a folder, which is made where it is" in said
     assert (tmp_path / "file").read_text() == "in the way"
+    if command[0] == "show":
+        said = refused(capsys, *command, option, str(tmp_path))
+        assert f"{tmp_path} is a folder; expected the name of a file, such as {tmp_path / 'attention.html'}" in said
+    else:
+        assert f"{tmp_path / 'file'} is a file" in refused(capsys, *command, option, str(tmp_path / "file"))
+    there = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and there(path, mode))  # root may write anywhere
+    said = refused(capsys, *command, option, str(tmp_path / "new" / "deeper"))
+    assert f"argument {option}: this user may not write to {tmp_path}; name another folder" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_interruption_is_no_error_of_the_program(small, tmp_path, monkeypatch, capsys):
-    def interrupted(*arguments):
+    """What is kept of a measurement and of a training is shown where they are tested."""
+
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "baseline", interrupted)
-    assert cli.main(["baseline", "--output", str(tmp_path)]) == 130
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.endswith("dobrushin: stopped; a measurement goes on when the same command is given again\n")
-    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("dobrushin.models.load", interrupted)
+    monkeypatch.setattr("dobrushin.tabular_data.load", interrupted)
+    monkeypatch.setattr("dobrushin.tabular.is_finished", lambda path: True)
+    monkeypatch.setattr("dobrushin.tabular.checkpoint_path", lambda *arguments: tmp_path)
+    goes_on, starts_again = "the same command goes on after them", "nothing was kept, and the same command starts again"
+    for command, said in (
+        (["baseline", "--output"], starts_again),
+        (["show", "minilm", "--output"], starts_again),
+        (["variants", "california-3", "--output"], starts_again),
+        (["measure", "minilm", "--output"], f"finished batches are kept, and {goes_on}"),
+        (["train", "california-3", "--output"], "finished epochs are kept, and the same command without --restart goes on"),
+    ):
+        assert cli.main([*command, str(tmp_path / "out")]) == 130
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.splitlines()[-1].startswith(f"dobrushin: stopped; {said}")
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_fault_of_the_program_is_not_hidden(small, tmp_path, monkeypatch):

@@ -79,9 +79,17 @@ def test_files_that_hold_no_utf8_text_are_refused(tmp_path, content, message):
         read_text(path)
 
 
-def test_a_file_is_read_as_it_is(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.txt"):
+def test_what_is_no_file_or_cannot_be_read_is_refused(tmp_path):
+    with refused(f"there is no file {tmp_path / 'none.txt'}; expected one of UTF-8 text", FileNotFoundError):
         read_text(tmp_path / "none.txt")
+    with refused(f"{tmp_path} is a folder; expected one file of UTF-8 text"):
+        read_text(tmp_path)
+    (tmp_path / "a.txt").write_text("words")
+    with refused("cannot be read (Not a directory); expected a file of UTF-8 text", OSError):
+        read_text(tmp_path / "a.txt" / "b.txt")
+
+
+def test_a_file_is_read_as_it_is(tmp_path):
     content = "".join(SCRIPTS.values())
     (tmp_path / "a.txt").write_text(content, encoding="utf-8")
     read = read_text(tmp_path / "a.txt")

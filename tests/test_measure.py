@@ -480,6 +480,16 @@ def test_the_command_measures_images_and_reports(tmp_path, capsys):
     assert cli.main(command) == 0
     second = (tmp_path / "test_vit-untrained.parquet").read_bytes()
     assert first == second
+    capsys.readouterr()
+    for more, difference in (
+        (["--scopes", "all"], "--scopes (not given; now all)"),
+        (["--seed", "6"], "--seed (5; now 6), weights' SHA-256 ("),
+        (["--number", "4"], "--number (3; now 4), inputs' SHA-256 ("),
+    ):
+        assert cli.main([*command, *more]) == 2
+        assert f"differs in {difference}" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["test_vit-untrained.json", "test_vit-untrained.parquet"]
+    assert (tmp_path / "test_vit-untrained.parquet").read_bytes() == first
 
 
 @pytest.mark.parametrize(
@@ -493,7 +503,8 @@ def test_the_command_measures_images_and_reports(tmp_path, capsys):
         (["measure", "timm:test_vit", "--untrained", "--text", "x"], "takes images, not text"),
         (["measure", "minilm", "--length", "3"], "length is 3; expected from 4 to"),
         (["measure", "minilm", "--length", "513"], "length is 513; expected from 4 to 512"),
-        (["measure", "minilm", "--text", "no_such_file.txt"], "no_such_file.txt"),
+        (["measure", "minilm", "--text", "no_such_file.txt"], "there is no file no_such_file.txt; expected one of UTF-8 text"),
+        (["measure", "minilm", "--text", "."], ". is a folder; expected one file of UTF-8 text"),
         (["measure", "minilm", "--number", "100000"], "100000 were asked for"),
         (["measure", "minilm", "--device", "abacus"], "device is 'abacus'; this machine has cpu"),
         (["measure", "minilm", "--number", "1", "--length", "8", "--scopes", "heads"], "scope is 'heads'"),

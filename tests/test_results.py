@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import subprocess
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -56,7 +57,9 @@ def test_what_is_written_is_read_back(tmp_path_factory, written, how):
     assert sorted(p.name for p in folder.iterdir()) == ["one.json", "one.parquet"]
     for column in ("scope", "layer", "holds", "role"):
         assert back[column].tolist() == written[column].tolist()
-    assert back["kappa"].to_numpy().tobytes() == written["kappa"].to_numpy().tobytes()  # infinities and NaN included
+    kept, gone = back["kappa"].to_numpy(), written["kappa"].isna().to_numpy()
+    assert np.array_equal(np.isnan(kept), gone)  # Parquet stores that there is no number, not which NaN it was
+    assert kept[~gone].tobytes() == written["kappa"].to_numpy()[~gone].tobytes()  # infinities and -0 included
     assert back["layer"].dtype == np.int16
     assert {key: beside[key] for key in given} == given
     assert beside["table"] == {
@@ -120,6 +123,58 @@ def test_provenance_that_json_does_not_know_leaves_nothing(tmp_path, table):
 def test_the_same_table_gives_the_same_bytes(tmp_path, table):
     first, second = (results.write(table, HOW, name, tmp_path).read_bytes() for name in ("one", "two"))
     assert first == second
+
+
+OPTIONS = st.dictionaries(st.sampled_from(["--scopes", "--number", "--name", "--lines"]), st.sampled_from(["", "1", "a b", "é"]))
+RUNS = st.tuples(
+    st.sampled_from(["measure thing", "measure other", "baseline"]), OPTIONS,
+    *[st.sampled_from(["00", "11"])] * 3, st.sampled_from([16, [4, 16]]),
+)  # fmt: skip
+
+
+def provenance(run):
+    command, options, weights, text, split, tokens = run
+    words = ["dobrushin", *command.split(), *(word for pair in options.items() for word in pair if word)]
+    return {
+        "command": shlex.join(words), "model": {"weights_sha256": weights, "package": "thing 1.0"},
+        "inputs": {"sha256": text, "tokens": tokens}, "data": {"split_sha256": split}, "started": "earlier",
+    }  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(RUNS, RUNS | st.none())
+def test_a_result_is_only_replaced_by_the_same_run(tmp_path_factory, first, then):
+    then = first if then is None else then
+    folder = tmp_path_factory.mktemp("results")
+    results.refuse_another_run(provenance(then), "one", folder)  # nothing is there
+    results.write(pd.DataFrame({"kappa": [0.5]}), provenance(first), "one", folder)
+    later = provenance(then) | {"started": "later", "versions": {"python": "4"}}
+    later["model"] |= {"package": "thing 2.0"}
+    results.refuse_another_run(later, "two", folder)
+    if first == then:
+        results.refuse_another_run(later, "one", folder)
+        return
+    with pytest.raises(ValueError, match=re.escape(f"{folder / 'one.parquet'} is the result of another run")) as refused:
+        results.refuse_another_run(later, "one", folder)
+    said = str(refused.value)
+    for name, before, now in zip(("weights", "inputs", "data"), first[2:5], then[2:5], strict=True):
+        assert (f"{name}' SHA-256" in said or f"{name}'s SHA-256" in said) == (before != now)
+    for option in ("--scopes", "--number", "--lines"):
+        assert (f"{option} (" in said) == (first[1].get(option) != then[1].get(option))
+    assert ("command (" in said) == (first[0] != then[0])
+    assert ("inputs' tokens" in said) == (first[5] != then[5])
+    assert said.endswith(
+        f"give this run another {'--name or ' * ('--name' in then[1])}--output, or move one.parquet and one.json away"
+    )
+
+
+def test_a_file_that_is_no_result_is_not_replaced(tmp_path):
+    (tmp_path / "one.parquet").write_bytes(b"mine")
+    with pytest.raises(ValueError, match=r"one.parquet has no one.json beside it that says what it is; move it away, or give"):
+        results.refuse_another_run(HOW, "one", tmp_path)
+    (tmp_path / "one.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"one.json is not the provenance of a result"):
+        results.refuse_another_run(HOW, "one", tmp_path)
 
 
 def test_versions_are_those_installed():

@@ -69,7 +69,7 @@ def test_files_of_another_form_are_refused(tmp_path, rng):
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no .*california_housing\.npz"):
         load("california", tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"data folder .* does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"there is no data folder .*nowhere; name another"):
         load("california", tmp_path / "nowhere")
     with pytest.raises(ValueError, match="table is 'adult'; expected one of california, higgs, higgs-partial"):
         load("adult")

@@ -10,6 +10,19 @@ from numba import njit
 
 from dobrushin._few import FEW, scan_in_lanes
 from dobrushin._kernels import l1, on_grid
+from dobrushin._lanes import (
+    INTEGERS,
+    at_least,
+    choose,
+    integers_from,
+    maximum,
+    minus,
+    plus,
+    read_integers,
+    read_truths,
+    spread_integer,
+    write_integers,
+)
 from dobrushin._overlaps import SCALE, keep_mutual, overlaps, padded, quantize
 
 __all__ = ["SCAN", "contenders", "scan_in_integers", "scan_pairs"]
@@ -38,7 +51,8 @@ def _scratch(n):
     """Buffers for one matrix at a time."""
     rows, columns = padded(n)
     common = np.empty((rows, rows), np.uint16)
-    return np.zeros((rows, columns), np.uint16), common, np.empty(n, np.int32), np.zeros((rows, rows + 64), np.bool_)
+    sums = np.full(rows, -(2**24), np.int32)  # so the distance to a row that is not there is below any other
+    return np.zeros((rows, columns), np.uint16), common, sums, np.zeros((rows, rows + 64), np.bool_)
 
 
 @njit(nogil=True, cache=True)
@@ -54,48 +68,53 @@ def _goodness(M, diagonal, good):
 
 
 @njit(nogil=True, cache=True)
-def _largest_integers(common, sums, good, tops):
-    """Fill tops[i] with the largest integer distances of row i to later rows: of good pairs, of others; -1 for none."""
-    n = sums.shape[0]
-    for i in range(n):
-        own, best, best_other = sums[i], np.int32(-1), np.int32(-1)
-        shared, others, is_good = common[i, i + 1 : n], sums[i + 1 :], good[i, i + 1 : n]  # slices: indices from 0 vectorise
-        for j in range(shared.shape[0]):
-            distance = np.int32(own + others[j] - 2 * np.int32(shared[j]))
-            mask = np.int32(-np.int32(is_good[j]))
-            best = max(best, np.int32((distance & mask) | ~mask))
-            best_other = max(best_other, np.int32(distance | mask))
-        tops[i, 0], tops[i, 1] = best, best_other
+def _largest_integers(n, common, sums, good, tops):
+    """Fill tops[kind, j] with the largest integer distance of row j to a row before it that makes a pair of this kind.
+
+    Kind 1 are good pairs, kind 0 all others; -1 where there is none.
+    """
+    nothing = spread_integer(-1)
+    for start in range(0, sums.shape[0], INTEGERS):
+        later, own = integers_from(start), read_integers(sums, start)
+        best = best_other = nothing
+        for i in range(min(start + INTEGERS - 1, n)):
+            shared = read_integers(common, i * common.shape[1] + start)
+            value = minus(plus(own, spread_integer(sums[i])), plus(shared, shared))
+            value = choose(at_least(spread_integer(i), later), nothing, value)
+            is_good = read_truths(good, i * good.shape[1] + start)
+            best, best_other = (
+                maximum(best, choose(is_good, value, nothing)),
+                maximum(best_other, choose(is_good, nothing, value)),
+            )
+        write_integers(tops, start, best_other)
+        write_integers(tops, tops.shape[1] + start, best)
 
 
 @njit(nogil=True, cache=True)
-def _best_pair(M, common, sums, good, kind, tops, column):
-    """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV.
+def _best_pair(M, common, sums, good, kind, tops):
+    """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV; the first of several.
 
     Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
     t is the largest, implies an integer distance above 2 SCALE t - n - 2 (see `_overlaps`; 6 error SCALE < 1).
     """
     n = M.shape[0]
-    row = np.argmax(tops[:, column])
     best, second, p, q = -np.inf, -np.inf, -1, -1
-    if tops[row, column] < 0:
+    top = tops[kind].max()
+    if top < 0:
         return best, second, p, q
-    needed = tops[row, column] - 2 * (n + 2)
-    for turn in range(2):  # the most promising row first, which raises what is needed; then all, in order
-        for i in range(row, row + 1) if turn == 0 else range(n):
-            if tops[i, column] < needed:
+    needed = top - 2 * (n + 2)
+    for j in range(n):
+        if tops[kind, j] < needed:
+            continue
+        for i in range(j):
+            if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or good[i, j] != kind:
                 continue
-            for j in range(i + 1, n):
-                if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or good[i, j] != kind:
-                    continue
-                tv = 0.5 * l1(M[i], M[j])
-                needed = max(needed, np.int64(np.floor(2 * SCALE * tv)) - (n + 2))
-                if turn == 0:
-                    continue
-                if tv > best:
-                    best, second, p, q = tv, best, i, j
-                elif tv > second:
-                    second = tv
+            tv = 0.5 * l1(M[i], M[j])
+            needed = max(needed, np.int64(np.floor(2 * SCALE * tv)) - (n + 2))
+            if tv > best or (tv == best and i < p):
+                best, second, p, q = tv, best, i, j
+            elif tv > second:
+                second = tv
     return best, second, p, q
 
 
@@ -111,16 +130,16 @@ def _loosest_pair(M, common, sums, tops, known):
     best, second, p, q = np.inf, np.inf, -1, -1
     bound = known
     needed = np.int64(np.floor(-4 * SCALE * bound)) - (n + 2)  # deficits are not negative
-    for i in range(n):
-        if max(tops[i, 0], tops[i, 1]) < needed:
+    for j in range(n):
+        if max(tops[0, j], tops[1, j]) < needed:
             continue
-        for j in range(i + 1, n):
+        for i in range(j):
             distance = np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j]))
             if distance < needed or looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) > bound:
                 continue
             value = looseness(M, i, j, 0.5 * l1(M[i], M[j]))
             bound = min(bound, value)
-            if value < best:
+            if value < best or (value == best and i < p):
                 best, second, p, q = value, best, i, j
             elif value < second:
                 second = value
@@ -142,10 +161,10 @@ def _fragile(M, common, sums, tops, top, holds, rounding, slack):
     """Whether a pair that is not surely of the class that has the largest TV comes within `slack` of it."""
     n = M.shape[0]
     needed = np.int64(np.floor(2 * SCALE * (top - slack))) - (n + 2)
-    for i in range(n):
-        if max(tops[i, 0], tops[i, 1]) < needed:
+    for j in range(n):
+        if max(tops[0, j], tops[1, j]) < needed:
             continue
-        for j in range(i + 1, n):
+        for i in range(j):
             if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or _sure(M, i, j, holds, rounding):
                 continue
             if 0.5 * l1(M[i], M[j]) + slack >= top:
@@ -158,15 +177,15 @@ def scan_in_integers(A, rounding, slack, error, out):
     """Fill one SCAN record a matrix: the best pairs of each class by floating-point TV."""
     n = A.shape[1]
     q, common, sums, good = _scratch(n)
-    tops, diagonal = np.empty((n, 2), np.int32), np.empty(n)
+    tops, diagonal = np.empty((2, len(sums)), np.int32), np.empty(n)
     for b in range(A.shape[0]):
         M, r = A[b], out[b]
         quantize(M, q, sums)
         overlaps(q, common)
         _goodness(M, diagonal, good)
-        _largest_integers(common, sums, good, tops)
-        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, True, tops, 0)
-        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, False, tops, 1)
+        _largest_integers(n, common, sums, good, tops)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, 1, tops)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, 0, tops)
         holds = r.good >= r.other
         r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
         if not holds:
@@ -193,13 +212,13 @@ def contenders(M, window, with_looseness):
     """
     n = M.shape[0]
     q, common, sums, good = _scratch(n)
-    tops = np.empty((n, 2), np.int32)
+    tops = np.empty((2, len(sums)), np.int32)
     quantize(M, q, sums)
     overlaps(q, common)
     _goodness(M, np.empty(n), good)
-    _largest_integers(common, sums, good, tops)
-    best_good = _best_pair(M, common, sums, good, True, tops, 0)[0]
-    best_other, _, oi, oj = _best_pair(M, common, sums, good, False, tops, 1)
+    _largest_integers(n, common, sums, good, tops)
+    best_good = _best_pair(M, common, sums, good, 1, tops)[0]
+    best_other, _, oi, oj = _best_pair(M, common, sums, good, 0, tops)
     limits = max(best_other - window, -1.0), max(best_good - window, -1.0)  # -1 where there is no such pair
     bound = -1.0  # less than any deficit - TV/2
     if with_looseness:

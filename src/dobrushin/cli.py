@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -20,6 +21,7 @@ from dobrushin.random import LAWS, baseline
 __all__ = ["main"]
 
 BASELINE_SIZES = (2, 3, 4, 6, 8, 12, 16, 29, 64, 128, 196, 256)
+_NOTHING_KEPT = "nothing was kept, and the same command starts again"
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -56,6 +58,25 @@ def _name(text: str) -> str:
     return text
 
 
+def _new_folder(text: str) -> Path:
+    """A folder to write to, there or to be made: what cannot be one is refused before the work, not after it."""
+    folder = Path(text)
+    there = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"{there} is a file; expected a folder, which is made where it is missing")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"this user may not write to {there}; name another folder")
+    return folder
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a folder; expected the name of a file, such as {path / 'attention.html'}")
+    _new_folder(str(path.parent))
+    return path
+
+
 def _seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(_seed, text.split(","))))
 
@@ -67,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('dobrushin')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     output = argparse.ArgumentParser(add_help=False)
-    output.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="where results go")
+    output.add_argument("--output", type=_new_folder, default="results", metavar="FOLDER", help="where results go")
 
     one = commands.add_parser(
         "measure", parents=[output], help="measure a model",
@@ -81,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--scopes", type=lambda text: text.split(","), help="some of the scopes, by commas (default: all)")
     one.add_argument("--name", type=_name, help="name of the result (default: that of the model)")
     one.add_argument("--scheduler", metavar="ADDRESS", help="run on the Dask cluster of that scheduler, such as tcp://HOST:8786")
-    one.set_defaults(run=_measure)
+    one.set_defaults(run=_measure, stopped="finished batches are kept, and the same command goes on after them")
 
     seen = commands.add_parser(
         "show", help="write a page that shows single inputs",
@@ -89,18 +110,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=_Help,
     )  # fmt: skip
     _add_inputs(seen, number=4, length=48)
-    seen.add_argument("--output", type=Path, default=Path("attention.html"), metavar="FILE", help="where the page goes")
-    seen.set_defaults(run=_show)
+    seen.add_argument("--output", type=_new_file, default="attention.html", metavar="FILE", help="where the page goes")
+    seen.set_defaults(run=_show, stopped=_NOTHING_KEPT)
 
     listed = commands.add_parser("models", help="list the models of the registry", description="List the models of the registry.")
-    listed.set_defaults(run=_models)
+    listed.set_defaults(run=_models, stopped=_NOTHING_KEPT)
 
     report = commands.add_parser(
         "report", help="print the tables of the results", description="Print the tables of the results in a folder.",
         formatter_class=_Help,
     )  # fmt: skip
     report.add_argument("folder", type=Path, nargs="?", default=Path("results"), help="where results lie")
-    report.set_defaults(run=_report)
+    report.set_defaults(run=_report, stopped=_NOTHING_KEPT)
 
     random = commands.add_parser(
         "baseline", parents=[output], help="measure random matrices", description="Share of random stochastic matrices.",
@@ -108,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     random.add_argument("--draws", type=_positive, default=10_000, help="matrices of every law and size")
     random.add_argument("--seed", type=_seed, default=0, help="of the random matrices")
-    random.set_defaults(run=_baseline)
+    random.set_defaults(run=_baseline, stopped=_NOTHING_KEPT)
     _add_training(commands, output)
     return parser
 
@@ -138,7 +159,10 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     training.add_argument("--seed", type=_seed, default=0, help="of weights, batches, dropout and noise")
     training.add_argument("--restart", action="store_true", help="forget an earlier checkpoint of this run")
-    training.set_defaults(run=_train)
+    training.set_defaults(
+        run=_train,
+        stopped="finished epochs are kept, and the same command without --restart goes on after them; baselines start again",
+    )
 
     study = commands.add_parser(
         "variants", parents=[output], help="measure trained FT-Transformers in other ways",
@@ -147,11 +171,11 @@ def _add_training(commands: Any, output: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     study.add_argument("config", metavar="CONFIG", help="as for train")
     study.add_argument("--seeds", type=_seeds, default=(0, 1, 2), help="of networks that were trained, by commas")
-    study.set_defaults(run=_variants)
+    study.set_defaults(run=_variants, stopped=_NOTHING_KEPT)
 
-    for command in (training, study):
+    for command, kind in ((training, _new_folder), (study, Path)):
         command.add_argument("--data", type=Path, metavar="FOLDER", help="where the table's files lie (default: official source)")
-        command.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="FOLDER", help="where they lie")
+        command.add_argument("--checkpoints", type=kind, default="checkpoints", metavar="FOLDER", help="where they lie")
 
 
 def _command(*words: object) -> str:
@@ -187,6 +211,7 @@ def _measure_model(options: argparse.Namespace, model: Any, cluster: Any) -> Pat
     command = _command("measure", asked, *words, "--name", name)
 
     how = measure.provenance(model, chosen, started="", command=command)
+    results.refuse_another_run(how, name, options.output)
     run = {k: how[k] for k in ("command", "model", "inputs")} | {"commit": results.git_commit(), "versions": results.versions()}
     work = Work(options.output / f"{name}.unfinished", run)
     try:
@@ -274,6 +299,9 @@ def _report(options: argparse.Namespace) -> None:
 
 def _baseline(options: argparse.Namespace) -> Path:
     started = results.now()
+    command = _command("baseline", "--draws", options.draws, "--seed", options.seed)
+    how = {"kind": "baseline", "command": command, "seed": options.seed, "started": started}
+    results.refuse_another_run(how, "random_baseline", options.output)
     rows = []
     for law in LAWS:
         for n in BASELINE_SIZES:
@@ -281,8 +309,6 @@ def _baseline(options: argparse.Namespace) -> Path:
                 for share in baseline(law, n, options.draws, options.seed):
                     bar.update(share.draws - bar.n)
             rows.append(share)
-    command = _command("baseline", "--draws", options.draws, "--seed", options.seed)
-    how = {"kind": "baseline", "command": command, "seed": options.seed, "started": started}
     return results.write(pd.DataFrame(rows), how, "random_baseline", options.output)
 
 
@@ -293,14 +319,18 @@ def _train(options: argparse.Namespace) -> Path:
     table_name = options.config.removesuffix("-baselines")
     if table_name != options.config and table_name in tabular_data.TABLES:
         prepared = tabular_data.prepare(tabular_data.load(table_name, options.data), options.seed)
-        scores, how = tabular_results.baselines(prepared), tabular_results.baselines_provenance(prepared, options.seed)
+        how = tabular_results.baselines_provenance(prepared, options.seed)
         how |= {"command": _command("train", options.config, "--seed", options.seed), "started": started}
-        return results.write(scores, how, f"ftt_{options.config}", options.output)
+        results.refuse_another_run(how, f"ftt_{options.config}", options.output)
+        return results.write(tabular_results.baselines(prepared), how, f"ftt_{options.config}", options.output)
     config = _training_config(options.config, " or TABLE-baselines")
     prepared = tabular_data.prepare(tabular_data.load(config.table, options.data), options.seed)
-    run = tabular.train(config, options.seed, prepared, options.checkpoints, restart=options.restart)
     command = _command("train", config.name, "--seed", options.seed)
     name = f"ftt_{config.name}_seed{options.seed}"
+    asked = {"command": command, "data": {"split_sha256": prepared.table.split_sha256}}
+    for result in (f"{name}_training", name):
+        results.refuse_another_run(asked, result, options.output)
+    run = tabular.train(config, options.seed, prepared, options.checkpoints, restart=options.restart)
     learned = tabular_results.training_provenance(run, started=started, command=command)
     results.write(tabular_results.training_table(run), learned, f"{name}_training", options.output)
     table, how = tabular_results.result(run, started=started, command=command)
@@ -316,6 +346,9 @@ def _variants(options: argparse.Namespace) -> Path:
     for seed, path in paths.items():
         if not path.exists() or not tabular.is_finished(path):
             raise ValueError(f"{path} holds no finished run; train first: {_command('train', config.name, '--seed', seed)}")
+    command = _command("variants", config.name, "--seeds", ",".join(map(str, options.seeds)))
+    for study in ("matrices", "variants"):
+        results.refuse_another_run({"command": command}, f"ftt_{config.name}_{study}", options.output)
     table = tabular_data.load(config.table, options.data)
     parts, looks, networks = [], [], []
     for seed in options.seeds:
@@ -324,10 +357,7 @@ def _variants(options: argparse.Namespace) -> Path:
         parts.append(tabular_variants.study(run).assign(seed=seed))
         looks.append(tabular_variants.matrices(run).assign(seed=seed))
         networks.append(tabular_results.describe(run))
-    how: dict[str, Any] = {
-        "command": _command("variants", config.name, "--seeds", ",".join(map(str, options.seeds))),
-        "networks": networks, "device": "cpu", "started": started,
-    }  # fmt: skip
+    how: dict[str, Any] = {"command": command, "networks": networks, "device": "cpu", "started": started}
     shown = pd.concat(looks, ignore_index=True)
     results.write(shown, {"kind": "tabular-matrices", **how}, f"ftt_{config.name}_matrices", options.output)
     how |= {"kind": "tabular-variants", "variants": tabular_variants.TITLES}
@@ -351,7 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dobrushin: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("dobrushin: stopped; a measurement goes on when the same command is given again", file=sys.stderr)
+        print(f"dobrushin: stopped; {options.stopped}", file=sys.stderr)
         return 130
     if path is not None:
         print(path)

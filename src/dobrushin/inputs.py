@@ -38,14 +38,23 @@ def read_text(path: str | Path) -> Text:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is not UTF-8 or holds no text.
+        ValueError: it is a folder, is not UTF-8 or holds no text.
+        OSError: the system does not let it be read.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected one file of UTF-8 text, for example all texts of the folder in one")
     try:
         content = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}; expected one of UTF-8 text") from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x} at position {error.start}); convert it to UTF-8"
+        ) from error
+    except OSError as error:
+        raise OSError(
+            f"{path} cannot be read ({error.strerror}); expected a file of UTF-8 text that this user may read"
         ) from error
     if not content.strip():
         raise ValueError(f"{path} holds no text; expected English prose")

@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,18 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["PAPER", "RESULTS", "Measurement", "git_commit", "measurements", "now", "read", "versions", "write"]
+__all__ = [
+    "PAPER",
+    "RESULTS",
+    "Measurement",
+    "git_commit",
+    "measurements",
+    "now",
+    "read",
+    "refuse_another_run",
+    "versions",
+    "write",
+]
 
 _ROOT = Path(__file__).resolve().parents[2]
 RESULTS = _ROOT / "data" / "results"
@@ -101,6 +113,62 @@ def write(table: pd.DataFrame, provenance: dict[str, Any], name: str, folder: Pa
         for left in unfinished:
             left.unlink(missing_ok=True)
     return path
+
+
+def refuse_another_run(how: dict[str, Any], name: str, folder: Path) -> None:
+    """Refuse a name under which the folder holds the result of another run, before it would be replaced.
+
+    A run is the same where its command, its weights and its inputs or table of data are; versions, commit and time
+    may differ.
+
+    Args:
+        how: provenance of the run that is about to start; of it, "command", "model", "inputs" and "data" count.
+        name: of the result.
+        folder: where it is to go.
+
+    Raises:
+        ValueError: there is a result of another run, and in what it differs, or a table without its provenance.
+    """
+    path, beside = folder / f"{name}.parquet", folder / f"{name}.json"
+    ours = _choices(how)
+    elsewhere = "give this run another --name or --output" if "--name" in ours else "give this run another --output"
+    if not beside.exists():
+        if path.exists():
+            raise ValueError(f"{path} has no {beside.name} beside it that says what it is; move it away, or {elsewhere}")
+        return
+    before = _choices(_provenance(beside))
+
+    def said(choices: dict[str, str], key: str) -> str:
+        return (choices[key] or "given") if key in choices else "not given"
+
+    differences = [
+        f"{key} ({said(before, key)}; now {said(ours, key)})" for key in {**before, **ours} if before.get(key) != ours.get(key)
+    ]
+    if differences:
+        raise ValueError(
+            f"{path} is the result of another run, which differs in {', '.join(differences)}; "
+            f"{elsewhere}, or move {path.name} and {beside.name} away"
+        )
+
+
+def _choices(how: dict[str, Any]) -> dict[str, str]:
+    """What makes a run: the command's options, and the weights, inputs and data behind the names that it gives."""
+    chosen: dict[str, str] = {}
+    key = "command"
+    for word in shlex.split(how.get("command", "")):
+        if word.startswith("--"):
+            key, chosen[word] = word, ""
+        else:
+            chosen[key] = f"{chosen.get(key, '')} {word}".lstrip()
+    model, inputs, data = (how.get(part, {}) for part in ("model", "inputs", "data"))
+    behind = {
+        "weights' SHA-256": model.get("weights_sha256"),
+        "preprocessing": model.get("preprocessing"),
+        "inputs' SHA-256": inputs.get("sha256"),
+        "inputs' tokens": inputs.get("tokens"),
+        "data's SHA-256": data.get("split_sha256"),
+    }
+    return chosen | {name: json.dumps(value) for name, value in behind.items() if value is not None}
 
 
 def _provenance(path: Path) -> dict[str, Any]:

@@ -108,8 +108,10 @@ def report(folder: Path) -> list[tuple[str, pd.DataFrame]]:
 
     Raises:
         FileNotFoundError: the folder holds no measurement.
-        ValueError: it holds JSON that is not the provenance of a table beside it.
+        ValueError: it is a file, or holds JSON that is not the provenance of a table beside it.
     """
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file; expected the folder that holds the results")
     first: list[dict[str, Any]] = []
     failing: dict[str, pd.Series] = {}
     carried: dict[str, dict[str, Any]] = {}

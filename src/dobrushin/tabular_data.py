@@ -204,7 +204,7 @@ def load(name: str, folder: str | Path | None = None) -> Table:
         raise ValueError(f"table is {name!r}; expected one of {', '.join(TABLES)}")
     chosen = folder or os.environ.get(DATA_VARIABLE)
     if chosen and not Path(chosen).is_dir():
-        raise FileNotFoundError(f"the data folder {chosen} does not exist; name another one, or none to use the official source")
+        raise FileNotFoundError(f"there is no data folder {chosen}; name another one, or none to use the official source")
     return TABLES[name](Path(chosen) if chosen else None)
 
 
