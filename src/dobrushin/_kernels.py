@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["first_fault", "l1", "on_grid", "run", "tv_matrix"]
+__all__ = ["first_fault", "l1", "on_grid", "overlap", "run", "sum_and_faults", "tv_matrix"]
 
 # Row sums and distances may be added in any order: `reassoc` lets the compiler use vector instructions, and the
 # error bound of `equality` holds for every order.  Such functions call no others: numba would compile those so too.
@@ -23,7 +23,7 @@ _ANY_ORDER = {"reassoc", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _sum_and_faults(x):
+def sum_and_faults(x):
     """The sum of a row, and how many of its entries are not in [0, 1]."""
     total, faults = 0.0, np.int64(0)
     for k in range(x.shape[0]):
@@ -39,7 +39,7 @@ def first_fault(A, tolerance, substochastic, out):
     for b in range(A.shape[0]):
         out[b, 0] = out[b, 1] = -1
         for i in range(n):
-            total, faults = _sum_and_faults(A[b, i])
+            total, faults = sum_and_faults(A[b, i])
             if faults == 0 and total <= 1.0 + tolerance and (substochastic or total >= 1.0 - tolerance):
                 continue
             out[b, 0] = i
@@ -55,6 +55,15 @@ def l1(x, y):
     total = 0.0
     for k in range(x.shape[0]):
         total += abs(x[k] - y[k])
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def overlap(x, y):
+    """The sum of min(x_k, y_k)."""
+    total = 0.0
+    for k in range(x.shape[0]):
+        total += min(x[k], y[k])
     return total
 
 

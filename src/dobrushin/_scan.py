@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from dobrushin._few import FEW, scan_in_lanes
-from dobrushin._kernels import l1, on_grid
+from dobrushin._kernels import l1, on_grid, sum_and_faults
 from dobrushin._lanes import (
     INTEGERS,
     at_least,
@@ -23,7 +23,7 @@ from dobrushin._lanes import (
     spread_integer,
     write_integers,
 )
-from dobrushin._overlaps import SCALE, keep_mutual, overlaps, padded, quantize
+from dobrushin._overlaps import SCALE, keep_mutual, overlaps, padded, quantize, quantize_finer
 
 __all__ = ["SCAN", "contenders", "scan_in_integers", "scan_pairs"]
 
@@ -90,14 +90,46 @@ def _largest_integers(n, common, sums, good, tops):
         write_integers(tops, tops.shape[1] + start, best)
 
 
+_MOST = 2**16 - 1
+
+
 @njit(nogil=True, cache=True)
-def _best_pair(M, common, sums, good, kind, tops):
+def _finer(n):
+    """For `_cut`: the finer scale and the largest sum of a row, integers at that scale, and their overlaps."""
+    rows, columns = padded(n)
+    return np.zeros(2), np.zeros((rows, columns), np.uint16), np.empty((rows, rows), np.uint16)
+
+
+@njit(nogil=True, cache=True)
+def _cut(M, least, error, state, q, shared):
+    """No pair i < j with shared[i, j] above this has a floating-point TV of at least `least`.
+
+    Heads that give nearly all weight to one token, to another one for every row, have all pairs at distances so near 1
+    that the integers rule out none; at a scale that suits 1 - least they do.
+    """
+    if least < 0.98:  # hardly finer: nothing is ruled out
+        return _MOST
+    rest = max(1.0 - least, error)
+    if not 2.0**8 <= state[0] * rest <= 2.0**14:  # too coarse for what is left, or too fine: sums stop at _MOST
+        state[0], state[1] = 2.0**13 / rest, 0.0
+        for i in range(M.shape[0]):
+            state[1] = max(state[1], sum_and_faults(M[i])[0])
+        quantize_finer(M, state[0], q)
+        overlaps(q, shared)
+    # A TV is at most half of two rows' sums less what they share; 3 error: of a row's sum, of the TV, and one to spare.
+    return min(_MOST, np.int64(np.floor((state[1] - least + 3 * error) * state[0])) + 1)
+
+
+@njit(nogil=True, cache=True)
+def _best_pair(M, common, sums, good, kind, tops, error, finely):
     """(TV, second TV, i, j) of the class of pairs with good[i, j] == kind, by floating-point TV; the first of several.
 
     Only pairs whose integer distance comes near the largest one are looked at: a TV of at least t - 2 error, where
     t is the largest, implies an integer distance above 2 SCALE t - n - 2 (see `_overlaps`; 6 error SCALE < 1).
     """
     n = M.shape[0]
+    state, finer, shared = finely
+    looked, again, cut = 0, n, _MOST  # where few pairs are looked at, a finer scale would cost more than it saves
     best, second, p, q = -np.inf, -np.inf, -1, -1
     top = tops[kind].max()
     if top < 0:
@@ -108,6 +140,11 @@ def _best_pair(M, common, sums, good, kind, tops):
             continue
         for i in range(j):
             if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or good[i, j] != kind:
+                continue
+            looked += 1
+            if looked == again:
+                cut, again = _cut(M, best - 2 * error, error, state, finer, shared), 2 * again
+            if shared[i, j] > cut:
                 continue
             tv = 0.5 * l1(M[i], M[j])
             needed = max(needed, np.int64(np.floor(2 * SCALE * tv)) - (n + 2))
@@ -124,9 +161,11 @@ def looseness(M, i, j, tv):
 
 
 @njit(nogil=True, cache=True)
-def _loosest_pair(M, common, sums, tops, known):
+def _loosest_pair(M, common, sums, tops, known, error, finely):
     """(looseness, second, i, j) of the smallest deficit - TV/2 of all pairs; `known` is an upper bound of it."""
     n = M.shape[0]
+    state, finer, shared = finely
+    looked, again, cut = 0, n, _MOST
     best, second, p, q = np.inf, np.inf, -1, -1
     bound = known
     needed = np.int64(np.floor(-4 * SCALE * bound)) - (n + 2)  # deficits are not negative
@@ -136,6 +175,11 @@ def _loosest_pair(M, common, sums, tops, known):
         for i in range(j):
             distance = np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j]))
             if distance < needed or looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) > bound:
+                continue
+            looked += 1
+            if looked == again:
+                cut, again = _cut(M, -2 * bound, error, state, finer, shared), 2 * again
+            if shared[i, j] > cut:
                 continue
             value = looseness(M, i, j, 0.5 * l1(M[i], M[j]))
             bound = min(bound, value)
@@ -157,15 +201,22 @@ def _sure(M, i, j, good, rounding):
 
 
 @njit(nogil=True, cache=True)
-def _fragile(M, common, sums, tops, top, holds, rounding, slack):
+def _fragile(M, common, sums, tops, top, holds, rounding, slack, error, finely):
     """Whether a pair that is not surely of the class that has the largest TV comes within `slack` of it."""
     n = M.shape[0]
+    state, finer, shared = finely
+    looked, again, cut = 0, n, _MOST
     needed = np.int64(np.floor(2 * SCALE * (top - slack))) - (n + 2)
     for j in range(n):
         if max(tops[0, j], tops[1, j]) < needed:
             continue
         for i in range(j):
             if np.int32(sums[i] + sums[j] - 2 * np.int32(common[i, j])) < needed or _sure(M, i, j, holds, rounding):
+                continue
+            looked += 1
+            if looked == again:
+                cut, again = _cut(M, top - slack, error, state, finer, shared), 2 * again
+            if shared[i, j] > cut:
                 continue
             if 0.5 * l1(M[i], M[j]) + slack >= top:
                 return True
@@ -178,20 +229,24 @@ def scan_in_integers(A, rounding, slack, error, out):
     n = A.shape[1]
     q, common, sums, good = _scratch(n)
     tops, diagonal = np.empty((2, len(sums)), np.int32), np.empty(n)
+    finely = _finer(n)
     for b in range(A.shape[0]):
         M, r = A[b], out[b]
+        finely[0][:] = 0.0
         quantize(M, q, sums)
         overlaps(q, common)
         _goodness(M, diagonal, good)
         _largest_integers(n, common, sums, good, tops)
-        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, 1, tops)
-        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, 0, tops)
+        r.good, r.good_second, r.good_pair[0], r.good_pair[1] = _best_pair(M, common, sums, good, 1, tops, error, finely)
+        r.other, r.other_second, r.other_pair[0], r.other_pair[1] = _best_pair(M, common, sums, good, 0, tops, error, finely)
         holds = r.good >= r.other
         r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = np.inf, np.inf, -1, -1
         if not holds:
             known = min(-0.5 * r.good, looseness(M, r.other_pair[0], r.other_pair[1], r.other)) + 2 * error
-            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(M, common, sums, tops, known)
-        r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack)
+            r.looseness, r.looseness_second, r.loosest_pair[0], r.loosest_pair[1] = _loosest_pair(
+                M, common, sums, tops, known, error, finely
+            )
+        r.fragile = _fragile(M, common, sums, tops, r.good if holds else r.other, holds, rounding, slack, error, finely)
         r.exact = on_grid(M)
 
 
@@ -205,30 +260,37 @@ def scan_pairs(A, rounding, slack, error, out):
 
 
 @njit(nogil=True, cache=True)
-def contenders(M, window, with_looseness):
-    """The pairs within `window` of an extreme, one (kind, i, j) a row.
+def contenders(M, error, with_looseness):
+    """The pairs that come within 2 error of an extreme, one (kind, i, j) a row.
 
     Kind 1: of the largest TV of good pairs; 0: of the largest of the others; 2: of the least deficit - TV/2 of all.
     """
-    n = M.shape[0]
+    n, window = M.shape[0], 2 * error
     q, common, sums, good = _scratch(n)
-    tops = np.empty((2, len(sums)), np.int32)
+    tops, finely = np.empty((2, len(sums)), np.int32), _finer(n)
     quantize(M, q, sums)
     overlaps(q, common)
     _goodness(M, np.empty(n), good)
     _largest_integers(n, common, sums, good, tops)
-    best_good = _best_pair(M, common, sums, good, 1, tops)[0]
-    best_other, _, oi, oj = _best_pair(M, common, sums, good, 0, tops)
+    best_good, _, gi, _ = _best_pair(M, common, sums, good, 1, tops, error, finely)
+    best_other, _, oi, oj = _best_pair(M, common, sums, good, 0, tops, error, finely)
     limits = max(best_other - window, -1.0), max(best_good - window, -1.0)  # -1 where there is no such pair
     bound = -1.0  # less than any deficit - TV/2
     if with_looseness:
         known = -0.5 * best_good
         if oi >= 0:
             known = min(known, looseness(M, oi, oj, best_other))
-        bound = _loosest_pair(M, common, sums, tops, known + window)[0] + window
+        bound = _loosest_pair(M, common, sums, tops, known + window, error, finely)[0] + window
     needed = np.empty(3, np.int64)
     for kind, limit in enumerate((limits[0], limits[1], -2 * bound)):
         needed[kind] = np.int64(np.floor(2 * SCALE * limit)) - (n + 2)
+    least = limits[0] if oi >= 0 else limits[1]
+    if gi >= 0:
+        least = min(least, limits[1])
+    if with_looseness:
+        least = min(least, -2 * bound)
+    state, finer, shared = finely
+    looked, again, cut = 0, n, _MOST
     found = [(0, 0, 0)]
     for i in range(n):
         for j in range(i + 1, n):
@@ -236,6 +298,11 @@ def contenders(M, window, with_looseness):
             far = distance >= needed[kind]
             loose = distance >= needed[2] and looseness(M, i, j, (distance + (n + 2)) / (2 * SCALE)) <= bound
             if not (far or loose):
+                continue
+            looked += 1
+            if looked == again:
+                cut, again = _cut(M, least, error, state, finer, shared), 2 * again
+            if shared[i, j] > cut:
                 continue
             tv = 0.5 * l1(M[i], M[j])
             if far and tv >= limits[kind]:

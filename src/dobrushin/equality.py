@@ -105,7 +105,7 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     else:
         _kernels.run(_verdicts.judge, flat, float(rounding), slack, error, scan, out=verdicts)
     for b in np.flatnonzero(~verdicts["settled"]):
-        verdicts[b] = _settled(flat[b], 2 * error, bool(verdicts["fragile"][b]))
+        verdicts[b] = _settled(flat[b], error, bool(verdicts["fragile"][b]))
 
     columns = [field.name for field in fields(Equality)]
     if not batch_shape:
@@ -120,8 +120,8 @@ def _plain(value: Any) -> Any:
     return tuple(value.tolist()) if value.ndim else value.item()
 
 
-def _settled(M: Float[np.ndarray, "n n"], window: float, fragile: bool) -> tuple[Any, ...]:
-    """The VERDICT record of one matrix, by exact comparisons among the pairs within `window` of each extreme."""
+def _settled(M: Float[np.ndarray, "n n"], error: float, fragile: bool) -> tuple[Any, ...]:
+    """The VERDICT record of one matrix, by exact comparisons among the pairs within 2 error of each extreme."""
 
     def tv_terms(i: int, j: int) -> list[float]:
         """Numbers whose sum is 2 TV of the pair."""
@@ -136,7 +136,7 @@ def _settled(M: Float[np.ndarray, "n n"], window: float, fragile: bool) -> tuple
                 terms += [2 * float(above), -2 * float(below)]
         return terms
 
-    found = _scan.contenders(M, window, True)
+    found = _scan.contenders(M, error, True)
     # Pairs between the same two rows of numbers have the same distance, and with the same deficit the same looseness:
     # the first of them stands for all (uniform attention of n tokens has one kind of pair instead of n(n-1)/2).
     tokens, place = np.unique(found[:, 1:], return_inverse=True)
