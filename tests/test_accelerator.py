@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dobrushin.measure
-from dobrushin import _accelerator, _kernels, coefficient, equality, random_stochastic, stochastic
+from dobrushin import _accelerator, _few, _scan, coefficient, equality, random_stochastic, stochastic
 from dobrushin.equality import tv_error
 from strategies import any_matrix, matrix
 from test_kernels import KINDS, dirichlet
@@ -49,10 +49,10 @@ def assert_same(A, dtype=torch.float64, entries=_accelerator.CHUNK_ENTRIES, **op
 def scanned(A, dtype):
     """Records of the scan on the device and of that on the CPU, and how many matrices were left to the CPU."""
     rounding, error = 2.0**-13, tv_error(A.shape[-1])
-    ours, expected = np.zeros((2, len(A)), _kernels.SCAN)
+    ours, expected = np.zeros((2, len(A)), _scan.SCAN)
     slack = 3 * rounding + 2 * error
     left = _accelerator.scan_pairs(torch.from_numpy(A), A, rounding, slack, out=ours, dtype=dtype)
-    _kernels.scan_pairs(A, rounding, slack, error, expected)
+    _scan.scan_pairs(A, rounding, slack, error, expected)
     return ours, expected, left
 
 
@@ -126,8 +126,8 @@ def test_near_ties_of_the_loosest_pair_get_the_same_bytes():
     """On the way from one matrix to another, the place where the pair that has the gap changes is halved in."""
 
     def loosest(A):
-        record = np.zeros(1, _kernels.SCAN)
-        _kernels.scan_in_float64(A[None], 0.0, 0.0, tv_error(len(A)), record)
+        record = np.zeros(1, _scan.SCAN)
+        _few.scan_in_lanes(A[None], 0.0, 0.0, record)
         return tuple(record["loosest_pair"][0].tolist())
 
     rng, changes = np.random.default_rng(0), 0

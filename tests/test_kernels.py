@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import oracle
-from dobrushin import _kernels, _overlaps, equality, random_stochastic
+from dobrushin import _few, _kernels, _overlaps, _scan, _verdicts, equality, random_stochastic
 from dobrushin.equality import tv_error
 from strategies import matrix
 
@@ -102,7 +102,17 @@ def shifted(n, rng):
     return np.stack([np.roll(row, k) for k in rng.integers(0, n, n)])
 
 
-KINDS = [dirichlet, steep, misleading, contested, repeated, shifted]
+def saturated(n, rng):
+    """Nearly all weight on one token, mostly another one for every row: what two rows share is tiny, from 2^-58 on."""
+    scores = rng.normal(scale=rng.choice([2, 5, 8]), size=(n, n))
+    heaviest = np.where(rng.random(n) < 0.05, rng.integers(0, n, n), rng.permutation(n))
+    scores[np.arange(n), heaviest] = scores.max() + rng.uniform(5, 15)
+    scores[np.arange(n), np.arange(n)] += 10 * rng.random()
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return stored(units(weights / weights.sum(axis=1, keepdims=True)))
+
+
+KINDS = [dirichlet, steep, misleading, contested, repeated, shifted, saturated]
 
 
 class Truth(NamedTuple):
@@ -156,8 +166,8 @@ def test_verdicts_are_exact_at_every_size(kind, n, seed):
 def test_only_exact_ties_are_left_to_exact_sums(n, seed, kind):
     """Distances that floating-point sums do not tell apart differ by a unit of 2^-58 at least, or not at all."""
     A, error = kind(n, np.random.default_rng(seed)), tv_error(n)
-    verdict = np.zeros(1, _kernels.VERDICT)
-    _kernels.judge(A[None], 0.0, 2 * error, error, np.zeros(1, _kernels.SCAN), verdict)
+    verdict = np.zeros(1, _verdicts.VERDICT)
+    _verdicts.judge(A[None], 0.0, 2 * error, error, np.zeros(1, _scan.SCAN), verdict)
     V = units(A)
     first, second = np.triu_indices(n, 1)
     d = np.abs(V[first] - V[second]).sum(axis=1)
@@ -166,6 +176,22 @@ def test_only_exact_ties_are_left_to_exact_sums(n, seed, kind):
     ties = [len(largest) == 2 and largest[0] == largest[1] for largest in [*classes, np.sort(d - 2 * deficit)[-2:]]]
     between = all(len(largest) for largest in classes) and classes[0][-1] == classes[1][-1]
     assert verdict["settled"][0] or any(ties) or between
+
+
+@settings(max_examples=60)
+@given(n=st.sampled_from([2, 15, 16, 17, 33, 64, 100]), seed=st.integers(0, 2**32), bits=st.integers(6, 54))
+def test_at_a_finer_scale_no_pair_is_ruled_out_wrongly(n, seed, bits):
+    A, error = saturated(n, np.random.default_rng(seed)), tv_error(n)
+    least = 1 - 2.0**-bits
+    state, finer, shared = _scan._finer(n)
+    cut = _scan._cut(A, least, error, state, finer, shared)
+    first, second = np.triu_indices(n, 1)
+    ruled_out = shared[first, second] > cut
+    distance = np.abs(units(A)[first] - units(A)[second]).sum(axis=1)
+    assert (distance[ruled_out] < 2 * least / UNIT).all()
+    far_below = (2 * least / UNIT - distance) * UNIT > 4 * ((1 - least) + n * error)  # in distances, twice the TV
+    assert cut < 2**16 - 1
+    assert ruled_out[far_below].all()
 
 
 @settings(max_examples=60)
@@ -224,9 +250,10 @@ def test_both_scans_find_the_same(n, seed, kind, rounding):
     """Few tokens are scanned in float64, many in integers; where neither has a near-tie they agree on all pairs."""
     A = kind(n, np.random.default_rng(seed))[None]
     error = tv_error(n)
-    records = np.zeros((2, 1), _kernels.SCAN)
-    for scan, out in zip((_kernels.scan_in_float64, _kernels.scan_in_integers), records, strict=True):
-        scan(A, rounding, 2 * rounding + 2 * error, error, out)
+    records = np.zeros((2, 1), _scan.SCAN)
+    slack = 2 * rounding + 2 * error
+    _few.scan_in_lanes(A, rounding, slack, records[0])
+    _scan.scan_in_integers(A, rounding, slack, error, records[1])
     (few,), (many,) = records
     # Where the two classes tie, either scan may say that the condition fails and look for the loosest pair.
     tied = max(abs(r["good"] - r["other"]) for r in (few, many)) <= 2 * error

@@ -200,6 +200,35 @@ def test_averages_do_not_depend_on_how_inputs_are_batched():
         assert (part[["kappa", "score", "columnwise"]] - parts[0][["kappa", "score", "columnwise"]]).abs().max(axis=None) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("place", "spoil", "message"),
+    [
+        ((1, 1, 4), lambda row: row * 2, "matrix [1, 1], row 4 sums to 2"),
+        ((0, 1, 8), lambda row: row * torch.nan, "matrix [0, 1], row 8: entry in column 0 is nan"),
+        ((2, 0, 3), lambda row: torch.eye(9)[0], "matrix [2, 0], row 3: its whole mass lies on removed tokens"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 300, measure.CHUNK])
+def test_attention_that_cannot_be_judged_is_named_by_its_place_in_the_batch(monkeypatch, chunk, place, spoil, message):
+    monkeypatch.setattr(measure, "CHUNK", chunk)
+    own = measure.catching_attention
+
+    @contextmanager
+    def spoilt(module, consume, **options):
+        def handed(layer, attention):
+            if layer == 2:
+                attention = attention.clone()
+                attention[place] = spoil(attention[place])
+            consume(layer, attention)
+
+        with own(module, handed, **options):
+            yield
+
+    monkeypatch.setattr(measure, "catching_attention", spoilt)
+    with refused(message):
+        measure.measure(tiny(), windows(3), progress=False)
+
+
 # --- memory -------------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +254,7 @@ def test_what_goes_wrong_in_judging_a_layer_is_not_lost(monkeypatch, layer):
         measure.measure(tiny(3), windows(2), progress=False)
 
 
-def test_no_matrix_of_a_layer_lives_when_the_next_layer_is_judged(monkeypatch):
+def test_no_matrix_of_a_layer_lives_when_the_next_layer_has_run(monkeypatch):
     alive: list[int] = []
     caught: list[weakref.ref] = []
     own = measure.catching_attention
@@ -243,7 +272,7 @@ def test_no_matrix_of_a_layer_lives_when_the_next_layer_is_judged(monkeypatch):
     monkeypatch.setattr(measure, "catching_attention", watched)
     measure.measure(tiny(12), windows(4, 40), progress=False)
     assert len(alive) == 12
-    assert max(alive) <= 2  # this layer's, and at most the one before
+    assert max(alive) <= 1  # this layer's, which the model still uses
 
 
 def test_memory_does_not_grow_with_depth():

@@ -35,10 +35,11 @@ from dobrushin.random import baseline
 from dobrushin.speed_figures import BENCH, ratios
 
 SIZES = (8, 32, 128, 256, 500, 1024)
+ALL_CORES = len(os.sched_getaffinity(0))
 LONGEST_TEXT = 510
 """Words that MiniLM takes; longer inputs are images of 32 × 32 patches."""
-DIFFERENCES = 20_000_000
-"""Of a timed batch: as many matrices as have about so many |A_ik - A_jk|, but at most 1000."""
+DIFFERENCES = {"compiled": 320_000_000, "others": 20_000_000}
+"""Of a timed batch: as many matrices as have about so many |A_ik - A_jk|, but at most 1000; those others take longer."""
 
 
 @njit(nogil=True, cache=True, fastmath=True)
@@ -105,6 +106,9 @@ CONTENDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "equality": lambda A: np.asarray(equality(A).kappa),
 }
 NOT_KAPPA = ("arithmetic limit",)
+COMPILED = ("numba loop", "arithmetic limit", "equality")
+SCALED = ((8, 200_000), (32, 50_000), (256, 500))
+"""Tokens and matrices of the batches that are shared out over cores."""
 LARGEST_BROADCAST = 256
 """Tokens; beyond, the three-dimensional array of all differences takes gigabytes."""
 
@@ -147,31 +151,51 @@ def attention(n: int, count: int) -> np.ndarray:
     return there[np.arange(count) % len(there)]  # short inputs: the same ones again
 
 
+def _count(n: int, kind: str) -> int:
+    return max(1, min(1000, 2 * DIFFERENCES[kind] // n**3))
+
+
 def kernels(sizes: tuple[int, ...], seconds: float) -> pd.DataFrame:
-    """One row a contender, size, element type, kind of matrix and number of cores."""
+    """Processor time on one core; one row a contender, size, element type and kind of matrix."""
     rows = []
-    all_cores = len(os.sched_getaffinity(0))
     for n in sizes:
-        count = max(1, min(1000, 2 * DIFFERENCES // n**3))
-        drawn = random_stochastic(n, count, "dirichlet", np.random.default_rng(n))
-        for matrices, A in (("uniform on the simplex", drawn), ("attention", attention(n, count))):
+        drawn = random_stochastic(n, _count(n, "compiled"), "dirichlet", np.random.default_rng(n))
+        for matrices, A in (("uniform on the simplex", drawn), ("attention", attention(n, _count(n, "compiled")))):
             for dtype in (np.float64, np.float32):
                 stored = A.astype(dtype)
+                batches = {name: stored[: _count(n, "compiled" if name in COMPILED else "others")] for name in CONTENDERS}
                 running: dict[str, Callable[[], np.ndarray]] = {
-                    name: partial(contender, stored)
+                    name: partial(contender, batches[name])
                     for name, contender in CONTENDERS.items()
                     if name != "NumPy broadcast" or n <= LARGEST_BROADCAST
                 }
-                for number in {1, all_cores}:
-                    with cores(number):
-                        clock = time.process_time if number == 1 else time.perf_counter
-                        chosen = running if number == 1 else {"equality": running["equality"]}
-                        for name in chosen.keys() - set(NOT_KAPPA):  # all compute the same before they are timed
-                            np.testing.assert_allclose(chosen[name](), CONTENDERS["equality"](stored), atol=1e-4)
-                        for name, (best, runs) in best_times(chosen, seconds, clock).items():
-                            one = {"n": n, "dtype": np.dtype(dtype).name, "matrices": matrices, "cores": number}
-                            rows.append(one | {"contender": name, "count": count, "runs": runs, "seconds": best / count})
+                with cores(1):
+                    kappa = CONTENDERS["equality"](stored)
+                    for name in running.keys() - set(NOT_KAPPA):  # all compute the same before they are timed
+                        np.testing.assert_allclose(running[name](), kappa[: len(batches[name])], atol=1e-4)
+                    for name, (best, runs) in best_times(running, seconds, time.process_time).items():
+                        one = {"n": n, "dtype": np.dtype(dtype).name, "matrices": matrices, "contender": name}
+                        rows.append(one | {"count": len(batches[name]), "runs": runs, "seconds": best / len(batches[name])})
                 print(f"n = {n}, {matrices}, {np.dtype(dtype).name}", file=sys.stderr)
+    return pd.DataFrame(rows)
+
+
+def scaling(seconds: float) -> pd.DataFrame:
+    """Time by the clock of one large batch on one core, on two, up to all of them."""
+    rows = []
+    for n, count in SCALED:
+        A = random_stochastic(n, count, "dirichlet", np.random.default_rng(n))
+
+        def on(number: int, A: np.ndarray = A) -> None:
+            with cores(number):
+                equality(A)
+
+        numbers = sorted({1, *(2**k for k in range(1, 8) if 2**k < ALL_CORES), ALL_CORES})
+        times = best_times({str(number): partial(on, number) for number in numbers}, seconds, time.perf_counter)
+        alone = times["1"][0]
+        for number in numbers:
+            best, runs = times[str(number)]
+            rows.append({"n": n, "count": count, "cores": number, "runs": runs, "seconds": best, "speed_up": alone / best})
     return pd.DataFrame(rows)
 
 
@@ -181,7 +205,7 @@ def random_baseline(n: int, draws: int) -> pd.DataFrame:
     for share in baseline("dirichlet", n, draws, 0):
         last = share
     took = {"seconds": time.perf_counter() - before, "processor_seconds": time.process_time() - busy}
-    return pd.DataFrame([{"n": n, "draws": last.draws, "holds": last.holds, "cores": len(os.sched_getaffinity(0)), **took}])
+    return pd.DataFrame([{"n": n, "draws": last.draws, "holds": last.holds, "cores": ALL_CORES, **took}])
 
 
 def main() -> int:
@@ -189,12 +213,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES, help="numbers of tokens")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each contender and table row")
-    parser.add_argument("--only", choices=("kernels", "baseline", "measuring", "memory"), help="one of the tables")
+    parser.add_argument("--only", choices=("kernels", "scaling", "baseline", "measuring", "memory"), help="one of the tables")
     parser.add_argument("--output", type=Path, default=BENCH, help="folder of the tables")
     options = parser.parse_args()
 
     parts: dict[str, Callable[[], pd.DataFrame]] = {
         "kernels": lambda: kernels(options.sizes, options.seconds),
+        "scaling": lambda: scaling(options.seconds),
         "baseline": lambda: random_baseline(256, 10_000),
         "measuring": bench_measure.measuring,
         "memory": bench_measure.memory,

@@ -1,4 +1,4 @@
-"""The scan of pairs of rows on an accelerator, in torch; it finds the pairs that `_kernels.scan_pairs` finds.
+"""The scan of pairs of rows on an accelerator, in torch; it finds the pairs that `_scan.scan_pairs` finds.
 
 All distances of some matrices at a time are computed on the device, in float64 or, where it has none, in float32; for
 any order of summation they are off by less than `tv_error`.  A matrix is settled if these errors, and those of the
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dobrushin import _kernels
+from dobrushin import _kernels, _scan
 from dobrushin.equality import tv_error
 
 __all__ = ["CHUNK_ENTRIES", "scan_pairs", "working_type"]
@@ -64,15 +64,15 @@ def scan_pairs(
     settled = np.zeros(len(matrices), dtype=np.bool_)
     for start in range(0, len(matrices), step):
         some = slice(start, start + step)
-        settled[some] = _scan(tensor[some].detach(), matrices[some], dtype, rounding, slack, window, out[some])
+        settled[some] = _scan_some(tensor[some].detach(), matrices[some], dtype, rounding, slack, window, out[some])
     unsettled = np.flatnonzero(~settled)
-    again = np.zeros(len(unsettled), dtype=_kernels.SCAN)
-    _kernels.run(_kernels.scan_pairs, matrices[unsettled], rounding, slack, error, out=again)
+    again = np.zeros(len(unsettled), dtype=_scan.SCAN)
+    _kernels.run(_scan.scan_pairs, matrices[unsettled], rounding, slack, error, out=again)
     out[unsettled] = again
     return len(unsettled)
 
 
-def _scan(
+def _scan_some(
     tensor: Any, matrices: np.ndarray, dtype: torch.dtype, rounding: float, slack: float, window: float, out: np.ndarray
 ) -> np.ndarray:
     """Fill the records of these matrices; return which of them are settled."""

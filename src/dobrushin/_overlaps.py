@@ -4,7 +4,7 @@ With q_ik = floor(S a_ik) and Q_i = sum_k q_ik, the distance of two rows of inte
 
 .. math:: \ell_{ij} = \sum_k |q_{ik} - q_{jk}| = Q_i + Q_j - 2 \sum_k \min(q_{ik}, q_{jk}),
 
-exactly: an entry costs one minimum and one addition, many lanes an instruction.  No sum overflows 16 bits, since a row
+exactly: an entry costs one minimum and one addition, many lanes an instruction.  No sum exceeds 16 bits, since a row
 sums to at most 1.03 and 1.03 S < 2^16.  Each S a_ik exceeds q_ik by less than 1 (up to the rounding of S a_ik, at most
 2^-37), so S |a_ik - a_jk| differs from |q_ik - q_jk| by less than 1 + 2^-36, and for rows of length n
 
@@ -18,9 +18,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["SCALE", "SIDE", "TILE", "keep_mutual", "overlaps", "padded", "quantize"]
+from dobrushin._lanes import transposed
+
+__all__ = ["SCALE", "SIDE", "TILE", "keep_mutual", "overlaps", "padded", "quantize", "quantize_finer"]
 
 SCALE = 63488.0
 SIDE = 16
@@ -35,6 +38,15 @@ _INT8, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 def padded(n):
     """Number of rows and columns of the integer matrix: what is added is 0 and adds nothing to a sum of minima."""
     return -(-n // SIDE) * SIDE, -(-n // (2 * SIDE)) * 2 * SIDE
+
+
+@njit(nogil=True, cache=True)
+def quantize_finer(M, scale, q):
+    """Fill the first rows and columns of q with floor(scale M), at most 2^16 - 1."""
+    n = M.shape[0]
+    for i in range(n):
+        for k in range(n):
+            q[i, k] = np.int32(min(M[i, k] * scale, 65535.0))
 
 
 @njit(nogil=True, cache=True)
@@ -75,15 +87,6 @@ def _store(builder: Any, value: Any, place: Any) -> None:
     builder.store(value, place).align = 1
 
 
-def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Columns of a square of SIDE rows: interleaving its halves log2(SIDE) times."""
-    half = SIDE // 2
-    orders = [_lanes([lane for k in range(first, first + half) for lane in (k, SIDE + k)]) for first in (0, half)]
-    for _ in range(SIDE.bit_length() - 1):
-        rows = [builder.shuffle_vector(rows[k // 2], rows[k // 2 + half], orders[k % 2]) for k in range(SIDE)]
-    return rows
-
-
 @intrinsic
 def _turn(typing: Any, q: Any, i: Any, h: Any, turned: Any) -> Any:
     """turned[(i / SIDE) H + h + c, r] = q[i + r, h + c] for r, c < SIDE, where H is the row length of q; in 32 bits."""
@@ -95,7 +98,7 @@ def _turn(typing: Any, q: Any, i: Any, h: Any, turned: Any) -> Any:
         i, h = arguments[1:3]
         rows = [_load(builder, _vector_at(builder, source, width, builder.add(i, _INT64(r)), h, vector)) for r in range(SIDE)]
         first = builder.add(builder.mul(builder.udiv(i, side), width), h)
-        for c, column in enumerate(_transposed(builder, rows)):
+        for c, column in enumerate(transposed(builder, rows)):
             _store(builder, column, _vector_at(builder, target, side, builder.add(first, _INT64(c)), _INT64(0), vector))
         return context.get_dummy_value()
 
@@ -106,7 +109,7 @@ def _turn(typing: Any, q: Any, i: Any, h: Any, turned: Any) -> Any:
 def _tile(typing: Any, q: Any, turned: Any, i: Any, block: Any, out: Any) -> Any:
     """out[i + r, SIDE block + c] = sum_k min(q_ik, q_jk) of these rows, for r < TILE and c < SIDE.
 
-    A word of 32 bits holds two neighbouring columns; their sums grow side by side and meet at the end.
+    A word of 32 bits holds two neighbouring columns; their sums grow side by side and meet at the end, at most 2^16 - 1.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -115,6 +118,8 @@ def _tile(typing: Any, q: Any, turned: Any, i: Any, block: Any, out: Any) -> Any
         target, stride = _array(context, builder, signature.args[4], arguments[4])
         words, shorts = ir.VectorType(_INT32, SIDE), ir.VectorType(_INT16, 2 * SIDE)
         nothing, side = ir.Constant(words, ir.Undefined), _INT64(SIDE)
+        saturating = ir.FunctionType(shorts, [shorts, shorts])
+        add = cgutils.get_or_insert_function(builder.module, saturating, f"llvm.uadd.sat.v{2 * SIDE}i16")
         i, block = arguments[2:4]
         rows = [builder.add(i, _INT64(r)) for r in range(TILE)]
         starts = [builder.gep(source, [builder.mul(row, width)]) for row in rows]
@@ -130,7 +135,8 @@ def _tile(typing: Any, q: Any, turned: Any, i: Any, block: Any, out: Any) -> Any
         for start, so_far in zip(starts, sums, strict=True):
             word = builder.insert_element(nothing, builder.load(builder.gep(start, [h])), _INT32(0))
             left = builder.bitcast(builder.shuffle_vector(word, nothing, _lanes([0] * SIDE)), shorts)
-            grown.append(builder.add(so_far, builder.select(builder.icmp_unsigned("<", left, right), left, right)))
+            smaller = builder.select(builder.icmp_unsigned("<", left, right), left, right)
+            grown.append(builder.call(add, [so_far, smaller]))
         following = builder.add(h, _INT64(1))
         h.add_incoming(_INT64(0), before)
         h.add_incoming(following, body)
@@ -142,7 +148,9 @@ def _tile(typing: Any, q: Any, turned: Any, i: Any, block: Any, out: Any) -> Any
         builder.position_at_end(after)
         for row, pair in zip(rows, grown, strict=True):
             word = builder.bitcast(pair, words)
-            both = builder.add(word, builder.lshr(word, _lanes([16] * SIDE)))
+            most = _lanes([2**16 - 1] * SIDE)
+            both = builder.add(builder.and_(word, most), builder.lshr(word, _lanes([16] * SIDE)))
+            both = builder.select(builder.icmp_unsigned("<", both, most), both, most)
             total = builder.trunc(both, ir.VectorType(_INT16, SIDE))
             _store(builder, total, _vector_at(builder, target, stride, row, builder.mul(block, side), total.type))
         return context.get_dummy_value()
@@ -152,7 +160,7 @@ def _tile(typing: Any, q: Any, turned: Any, i: Any, block: Any, out: Any) -> Any
 
 @njit(nogil=True, cache=True)
 def overlaps(q, out):
-    """Fill the upper triangle of out with sum_k min(q_ik, q_jk); its lower triangle is left with anything."""
+    """Fill the upper triangle of out with sum_k min(q_ik, q_jk), at most 2^16 - 1; the lower one is left with anything."""
     words = q.view(np.uint32)
     rows, width = words.shape
     turned = np.empty((rows // SIDE * width, SIDE), np.uint32)
@@ -175,7 +183,7 @@ def _meet(typing: Any, x: Any, i: Any, j: Any) -> Any:
         lower = [_load(builder, _vector_at(builder, start, width, builder.add(j, _INT64(c)), i, vector)) for c in range(SIDE)]
         places = [_vector_at(builder, start, width, builder.add(i, _INT64(r)), j, vector) for r in range(SIDE)]
         upper = [_load(builder, place) for place in places]
-        for place, one, other in zip(places, upper, _transposed(builder, lower), strict=True):
+        for place, one, other in zip(places, upper, transposed(builder, lower), strict=True):
             _store(builder, builder.and_(one, other), place)
         return context.get_dummy_value()
 

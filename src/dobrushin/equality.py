@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dobrushin import _kernels
+from dobrushin import _kernels, _scan, _verdicts
 from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name, on_accelerator
 
 __all__ = ["Equality", "equality"]
@@ -95,17 +95,17 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     error = tv_error(n)
     # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
     slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
-    scan = np.zeros(len(flat), dtype=_kernels.SCAN)
-    verdicts = np.zeros(len(flat), dtype=_kernels.VERDICT)
+    scan = np.zeros(len(flat), dtype=_scan.SCAN)
+    verdicts = np.zeros(len(flat), dtype=_verdicts.VERDICT)
     if on_accelerator(A):
         from dobrushin import _accelerator  # imports torch, which such a tensor has done already
 
         _accelerator.scan_pairs(A.reshape(-1, n, n), flat, float(rounding), slack, out=scan)
-        _kernels.run(_kernels.verdicts_of_pairs, flat, scan, error, out=verdicts)
+        _kernels.run(_verdicts.verdicts_of_pairs, flat, scan, error, out=verdicts)
     else:
-        _kernels.run(_kernels.judge, flat, float(rounding), slack, error, scan, out=verdicts)
+        _kernels.run(_verdicts.judge, flat, float(rounding), slack, error, scan, out=verdicts)
     for b in np.flatnonzero(~verdicts["settled"]):
-        verdicts[b] = _settled(flat[b], 2 * error, bool(verdicts["fragile"][b]))
+        verdicts[b] = _settled(flat[b], error, bool(verdicts["fragile"][b]))
 
     columns = [field.name for field in fields(Equality)]
     if not batch_shape:
@@ -120,8 +120,8 @@ def _plain(value: Any) -> Any:
     return tuple(value.tolist()) if value.ndim else value.item()
 
 
-def _settled(M: Float[np.ndarray, "n n"], window: float, fragile: bool) -> tuple[Any, ...]:
-    """The VERDICT record of one matrix, by exact comparisons among the pairs within `window` of each extreme."""
+def _settled(M: Float[np.ndarray, "n n"], error: float, fragile: bool) -> tuple[Any, ...]:
+    """The VERDICT record of one matrix, by exact comparisons among the pairs within 2 error of each extreme."""
 
     def tv_terms(i: int, j: int) -> list[float]:
         """Numbers whose sum is 2 TV of the pair."""
@@ -136,7 +136,7 @@ def _settled(M: Float[np.ndarray, "n n"], window: float, fragile: bool) -> tuple
                 terms += [2 * float(above), -2 * float(below)]
         return terms
 
-    found = _kernels.contenders(M, window, True)
+    found = _scan.contenders(M, error, True)
     # Pairs between the same two rows of numbers have the same distance, and with the same deficit the same looseness:
     # the first of them stands for all (uniform attention of n tokens has one kind of pair instead of n(n-1)/2).
     tokens, place = np.unique(found[:, 1:], return_inverse=True)

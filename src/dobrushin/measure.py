@@ -23,13 +23,11 @@ layers of (1 + kappa)/2, and the product of (1 + kappa)/2 - gap what the layers'
 
 from __future__ import annotations
 
-import ctypes
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -39,11 +37,12 @@ import pandas as pd
 from jaxtyping import Float
 from tqdm import tqdm
 
+from dobrushin._prepare import read_heads
 from dobrushin.attention import catching_attention
 from dobrushin.bounds import doeblin, leave_one_out
 from dobrushin.equality import Equality, equality
 from dobrushin.models import Model, content_mask
-from dobrushin.stochastic import check_stochastic, dtype_name, refuse_faults, restrict, restricted
+from dobrushin.stochastic import ROW_SUM_TOLERANCE, check_stochastic, dtype_name, refuse_faults, restrict, restricted
 from dobrushin.work import Work
 
 __all__ = ["MODEL_ROUNDING", "SCOPES", "VERDICTS", "batches", "head_mean", "measure", "provenance", "summary"]
@@ -87,8 +86,8 @@ def measure(
 ) -> pd.DataFrame:
     """Judge every attention matrix of a model on all inputs.
 
-    A layer's attention is judged while the next layer runs, and dropped before the one after that; inputs are prepared
-    while the batch before them runs.
+    A layer's attention is copied and judged while the next layer runs, in memory that every layer takes again; inputs
+    are prepared while the batch before them runs.
 
     Args:
         model: from :func:`dobrushin.models.load`.
@@ -139,17 +138,18 @@ def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: 
     # The products of rollouts are small: BLAS threads would spend more time waiting for the next one than on them,
     # and the order in which they add up would depend on their number.
     one_thread = threadpool_limits(1, "blas")
+    memory = _Memory()
     with torch.inference_mode(), _exact_float32(), one_thread, bar, ThreadPoolExecutor(1) as ahead:
         upcoming = ahead.submit(prepared, there) if there < len(inputs) else None
         for first in range(there, len(inputs), batch_size):
             stop = min(first + batch_size, len(inputs))
             roles = [inputs.roles(k) for k in range(first, stop)]
-            judge = _Judge(first, roles, scopes, work, device)
+            judge = _Judge(first, roles, scopes, work, device, memory)
             assert upcoming is not None
             batch = {name: tensor.to(device) for name, tensor in upcoming.result().items()}
             upcoming = ahead.submit(prepared, stop) if stop < len(inputs) else None
             try:
-                with _behind(judge) as consume, catching_attention(module, consume, tokens=max(map(len, roles))):
+                with _behind(judge, memory) as consume, catching_attention(module, consume, tokens=max(map(len, roles))):
                     model(batch)
                 work.finish(judge.table())
             finally:
@@ -207,57 +207,72 @@ def _exact_float32() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
+class _Memory:
+    """Arrays by name, in memory that the next layer takes again.
+
+    What is freed instead stays with the C library's allocator in pieces that later layers often do not fit, so that the
+    peak grows with depth; where it goes back to the system, every page is cleared again for the next layer.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, *shape: int, dtype: Any = np.float64) -> np.ndarray:
+        """An array with any contents, valid until the name is asked for again."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if name not in self._bytes or self._bytes[name].size < size:
+            self._bytes.pop(name, None)
+            self._bytes[name] = np.empty(size, dtype=np.uint8)
+        return self._bytes[name][:size].view(dtype).reshape(shape)
+
+
 @contextmanager
-def _behind(consume: Callable[[int, Any], None]) -> Iterator[Callable[[int, Any], None]]:
-    """`consume` in a thread of its own, one call behind: a call waits for the one before it and raises its error."""
+def _behind(judge: _Judge, memory: _Memory) -> Iterator[Callable[[int, Any], None]]:
+    """`judge` in a thread of its own, one layer behind: a call waits for the one before it and raises its error.
+
+    It gets a copy, so that the model frees its matrices where a model that nobody measures does.
+    """
+    import torch
+
     with ThreadPoolExecutor(1) as thread:
         pending: list[Future[None]] = []
 
         def hand_over(layer: int, attention: Any) -> None:
             if pending:
                 pending.pop().result()
-            pending.append(thread.submit(consume, layer, attention))
+            dtype = dtype_name(attention)
+            if attention.device.type == "cpu":
+                stored = np.float64 if dtype == "float64" else np.float32
+                copy = torch.from_numpy(memory.array("layer", *attention.shape, dtype=stored))
+                attention = copy.copy_(attention)
+            pending.append(thread.submit(judge, layer, attention, dtype))
 
         yield hand_over
         if pending:
             pending.pop().result()
 
 
-@cache
-def _trim() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`, None with another C library."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)
-
-
-def _give_back() -> None:
-    """Hand freed memory back to the system, where the C library is glibc.
-
-    Its allocator keeps what the layers free, in pieces that later layers often do not fit: the peak would grow with depth.
-    """
-    if (trim := _trim()) is not None:
-        trim(0)
-
-
 class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
-    def __init__(self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str) -> None:
-        self.first, self.scopes, self.work, self.device = first, scopes, work, device
+    def __init__(
+        self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str, memory: _Memory
+    ) -> None:
+        self.first, self.scopes, self.work, self.device, self.memory = first, scopes, work, device, memory
         self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
         for k, one in enumerate(roles):
             self.groups.setdefault(one, []).append(k)
         self.parts: list[dict[str, np.ndarray]] = []
         self.rollouts: dict[tuple[str, tuple[int, ...]], Float[np.ndarray, "inputs n n"]] = {}
-        self.buffers: dict[str, Float[np.ndarray, " entries"]] = {}
         self.layer = 0
 
-    def __call__(self, layer: int, attention: Any) -> None:
+    def __call__(self, layer: int, attention: Any, dtype: str) -> None:
+        """Judge a layer's attention, which the model computed in `dtype`."""
         self.layer = layer
-        dtype = dtype_name(attention)
-        weights = (attention.float() if dtype == "bfloat16" else attention).cpu().numpy()
+        weights = (attention if dtype == "float64" else attention.float()).cpu().contiguous().numpy()
         for roles, members in self.groups.items():
             n, total = len(roles), None  # padding comes after it: its columns are exactly 0, its rows are dropped
-            some = max(1, CHUNK // (weights.shape[1] * n * n))
+            some = max(1, CHUNK // (n * n))
             for start in range(0, len(members), some):
                 chosen = members[start : start + some]
                 mean = self._heads(roles, chosen, weights, dtype)
@@ -267,46 +282,41 @@ class _Judge:
                         total = one.copy() if total is None else np.add(total, one, out=total)
             if total is not None:
                 self.work.add(total)
-        _give_back()
-
-    def _buffer(self, name: str, *shape: int) -> np.ndarray:
-        """Memory that the next layer takes again: what is freed instead may stay with the allocator, layer by layer."""
-        size = math.prod(shape)
-        if name not in self.buffers or self.buffers[name].size < size:
-            self.buffers[name] = np.empty(size)
-        return self.buffers[name][:size].reshape(shape)
 
     def _heads(self, roles: tuple[str, ...], chosen: list[int], weights: np.ndarray, dtype: str) -> np.ndarray:
         """Check and judge some inputs' heads, a few at a time; their mean."""
         n, count = len(roles), weights.shape[1]
-        keep = np.flatnonzero(content_mask(roles))
-        mean = self._buffer("mean", len(chosen), n, n)
-        some = max(1, CHUNK // (len(chosen) * n * n))
-        for start in range(0, count, some):
-            stop = min(start + some, count)
-            heads = self._buffer("heads", len(chosen), stop - start, n, n)
-            for one, k in zip(heads, chosen, strict=True):
-                one[...] = weights[k, start:stop, :n, :n]
-            try:
-                refuse_faults(heads, dtype)
-            except ValueError:
-                check_stochastic(weights)  # names the matrix by its place in the batch
-                raise
-            for h in range(stop - start):
-                if start + h == 0:
-                    mean[...] = heads[:, 0]
-                else:
-                    mean += heads[:, h]
-            if "head" in self.scopes:
-                content = self._buffer("content", len(chosen), stop - start, len(keep), len(keep))
-                self._judge("head", chosen, restricted(heads, keep, content), first_head=start + 1)
+        keep = np.flatnonzero(content_mask(roles)) if "head" in self.scopes else np.array([], dtype=np.intp)
+        mean = self.memory.array("mean", len(chosen), n, n)
+        mean[...] = 0
+        few = max(1, CHUNK // (count * n * n))  # inputs whose heads are judged at a time; of one input, `some` heads
+        some = max(1, CHUNK // (n * n))
+        for at in range(0, len(chosen), few):
+            part = chosen[at : at + few]
+            for start in range(0, count, some):
+                stop = min(start + some, count)
+                content = self.memory.array("content", len(part), stop - start, len(keep), len(keep))
+                for place, k in enumerate(part):
+                    if not read_heads(weights[k, start:stop], keep, ROW_SUM_TOLERANCE[dtype], mean[at + place], content[place]):
+                        self._refuse(weights, part, keep, n, dtype)
+                if len(keep):
+                    self._judge("head", part, content, first_head=start + 1)
         mean /= count
         return mean
+
+    def _refuse(self, weights: np.ndarray, chosen: list[int], keep: np.ndarray, n: int, dtype: str) -> None:
+        """Raise what is wrong with the inputs' heads, and name the matrix by its place in the batch."""
+        wide = weights.astype(np.float64)
+        refuse_faults(wide, dtype)
+        if len(keep):
+            others = np.setdiff1d(np.arange(len(wide)), chosen)
+            wide[others] = 1 / wide.shape[-1]  # theirs are other tokens
+            restricted(wide[..., :n, :n], keep, np.empty((*wide.shape[:2], len(keep), len(keep))))
 
     def _means(self, roles: tuple[str, ...], chosen: list[int], mean: np.ndarray) -> None:
         """Judge some inputs' attention averaged over heads."""
         keep = np.flatnonzero(content_mask(roles))
-        content = self._buffer("content", len(chosen), len(keep), len(keep))
+        content = self.memory.array("content", len(chosen), len(keep), len(keep))
         if "content" in self.scopes or "rollout_content" in self.scopes:
             restricted(mean, keep, content)
             if "content" in self.scopes:
@@ -332,14 +342,14 @@ class _Judge:
     def _roll(self, scope: str, chosen: list[int], matrices: np.ndarray) -> None:
         if scope not in self.scopes:
             return
-        factor = self._buffer("factor", *matrices.shape)
+        factor = self.memory.array("factor", *matrices.shape)
         np.add(matrices, np.eye(matrices.shape[-1]), out=factor)
         factor *= 0.5
         so_far = self.rollouts.get((scope, tuple(chosen)))
         if so_far is None:
             self.rollouts[scope, tuple(chosen)] = factor.copy()
         else:
-            so_far[...] = np.matmul(factor, so_far, out=self._buffer("product", *matrices.shape))
+            so_far[...] = np.matmul(factor, so_far, out=self.memory.array("product", *matrices.shape))
 
     def table(self) -> pd.DataFrame:
         """All rows of the batch, those of the rollouts too."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,7 +131,7 @@ def baseline(law: str, n: int, draws: int, seed: int, *, values_at_once: int = 4
         n: number of tokens.
         draws: number of matrices in the end.
         seed: seeds a generator of its own for every (law, n).
-        values_at_once: matrix entries held in memory at a time.
+        values_at_once: matrix entries judged at a time; as many more are being drawn.
 
     Yields:
         The total so far after every chunk of matrices; the last one counts all draws.
@@ -142,9 +143,15 @@ def baseline(law: str, n: int, draws: int, seed: int, *, values_at_once: int = 4
         raise ValueError(f"draws is {draws}; expected at least 1")
     rng = np.random.default_rng([seed, *law.encode(), n])
     chunk = max(1, values_at_once // (n * n))
-    holds = fragile = 0
-    for start in range(0, draws, chunk):
-        verdicts = equality(random_stochastic(n, min(chunk, draws - start), law, rng))
-        holds += int(np.sum(verdicts.holds))
-        fragile += int(np.sum(verdicts.fragile))
-        yield Share(law, n, min(start + chunk, draws), holds, fragile)
+    done = holds = fragile = 0
+    with ThreadPoolExecutor(1) as ahead:  # the next matrices are drawn while these are judged
+        drawing = ahead.submit(random_stochastic, n, min(chunk, draws), law, rng)
+        while done < draws:
+            matrices = drawing.result()
+            done += len(matrices)
+            if done < draws:
+                drawing = ahead.submit(random_stochastic, n, min(chunk, draws - done), law, rng)
+            verdicts = equality(matrices)
+            holds += int(np.sum(verdicts.holds))
+            fragile += int(np.sum(verdicts.fragile))
+            yield Share(law, n, done, holds, fragile)

@@ -29,13 +29,13 @@ _LOOKS = {
 
 def ratios(kernels: pd.DataFrame) -> pd.DataFrame:
     """Times of all contenders on one core as multiples of the verdict's, by kind of matrix, element type and size."""
-    one = kernels[kernels["cores"] == 1].pivot(index=["matrices", "dtype", "n"], columns="contender", values="seconds")
+    one = kernels.pivot(index=["matrices", "dtype", "n"], columns="contender", values="seconds")
     return one.div(one["equality"], axis=0)[list(_LOOKS)]
 
 
 def cost(kernels: pd.DataFrame) -> Figure:
     """Time a float32 matrix on one core against the number of tokens, one panel a kind of matrix."""
-    one = kernels[(kernels["cores"] == 1) & (kernels["dtype"] == "float32")]
+    one = kernels[kernels["dtype"] == "float32"]
     kinds = list(one["matrices"].unique())
     figure, panels = plt.subplots(1, len(kinds), figsize=(8.4, 3.8), sharex=True, sharey=True, squeeze=False)
     for axes, kind in zip(panels[0], kinds, strict=True):
