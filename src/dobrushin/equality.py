@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 from dobrushin import _kernels, _scan, _verdicts
 from dobrushin.stochastic import ROUNDING, ROW_SUM_TOLERANCE, as_array, check_stochastic, dtype_name, on_accelerator
 
-__all__ = ["Equality", "equality"]
+__all__ = ["Equality", "equality", "judged"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +89,13 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
         rounding = ROUNDING[dtype_name(A)]
     if not 0 <= rounding < 1:  # also true for NaN
         raise ValueError(f"rounding is {rounding}; expected a relative error, from 0 to less than 1")
+    return judged(A, matrices, float(rounding))
+
+
+def judged(A: Any, matrices: Float[np.ndarray, "*batch n n"], rounding: float) -> Equality:
+    """:func:`equality` of matrices that were checked before, in float64; `A` is the same where distances are computed."""
     batch_shape, n = matrices.shape[:-2], matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
-
     error = tv_error(n)
     # Rounding changes a TV by at most r times the mean sum of the two rows, and a difference of two TVs twice that.
     slack = 2 * rounding * (1 + max(ROW_SUM_TOLERANCE.values())) + 2 * error
@@ -100,10 +104,10 @@ def equality(A: Any, *, substochastic: bool = False, rounding: float | None = No
     if on_accelerator(A):
         from dobrushin import _accelerator  # imports torch, which such a tensor has done already
 
-        _accelerator.scan_pairs(A.reshape(-1, n, n), flat, float(rounding), slack, out=scan)
+        _accelerator.scan_pairs(A.reshape(-1, n, n), flat, rounding, slack, out=scan)
         _kernels.run(_verdicts.verdicts_of_pairs, flat, scan, error, out=verdicts)
     else:
-        _kernels.run(_verdicts.judge, flat, float(rounding), slack, error, scan, out=verdicts)
+        _kernels.run(_verdicts.judge, flat, rounding, slack, error, scan, out=verdicts)
     for b in np.flatnonzero(~verdicts["settled"]):
         verdicts[b] = _settled(flat[b], error, bool(verdicts["fragile"][b]))
 

@@ -40,7 +40,7 @@ from tqdm import tqdm
 from dobrushin._prepare import read_heads
 from dobrushin.attention import catching_attention
 from dobrushin.bounds import doeblin, leave_one_out
-from dobrushin.equality import Equality, equality
+from dobrushin.equality import Equality, equality, judged
 from dobrushin.models import Model, content_mask
 from dobrushin.stochastic import ROW_SUM_TOLERANCE, check_stochastic, dtype_name, refuse_faults, restrict, restricted
 from dobrushin.work import Work
@@ -331,8 +331,11 @@ class _Judge:
     def _judge(
         self, scope: str, chosen: list[int], matrices: np.ndarray, *, first_head: int = 0, substochastic: bool = False
     ) -> None:
-        verdicts = equality(_placed(matrices, self.device), rounding=MODEL_ROUNDING, substochastic=substochastic)
-        numbers, n = self.first + np.array(chosen), matrices.shape[-1]
+        numbers, n, placed = self.first + np.array(chosen), matrices.shape[-1], _placed(matrices, self.device)
+        if first_head and n > 1:  # `read_heads` has checked them
+            verdicts = judged(placed, matrices, MODEL_ROUNDING)
+        else:
+            verdicts = equality(placed, rounding=MODEL_ROUNDING, substochastic=substochastic)
         if first_head:
             each = np.arange(first_head, first_head + matrices.shape[1])
             self.parts.append(_columns(scope, self.layer, numbers[:, None], each, verdicts, n))
