@@ -219,7 +219,7 @@ def main() -> int:
 
     parts: dict[str, Callable[[], pd.DataFrame]] = {
         "kernels": lambda: kernels(options.sizes, options.seconds),
-        "scaling": lambda: scaling(options.seconds),
+        "scaling": lambda: scaling(6 * options.seconds),  # all cores must be free at once: the shortest of more runs
         "baseline": lambda: random_baseline(256, 10_000),
         "measuring": bench_measure.measuring,
         "memory": bench_measure.memory,
