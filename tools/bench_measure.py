@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import torch
+from tqdm import tqdm
 
 from dobrushin import models
 from dobrushin.images import default_pictures, images
@@ -28,6 +29,7 @@ INPUTS = {"dinov2-b": 16, "minilm": 64, "dinov2-s-saliency": 32}
 BATCH = 8
 DEPTHS = (6, 24)
 """Layers of the models whose memory is compared."""
+MEMORY_RUNS = 9
 
 
 @contextmanager
@@ -96,15 +98,18 @@ def measuring() -> pd.DataFrame:
 
 
 def memory() -> pd.DataFrame:
-    """Peak memory of measuring beyond that of the plain pass, for shallow and deep models, each in a process of its own."""
+    """Peak memory of measuring beyond that of the plain pass, for shallow and deep models, every run in a process of its own.
+
+    Where the C library places a model's matrices differs from process to process, and with it the peak of either pass.
+    """
     script = "import bench_measure, json, sys; print(json.dumps(bench_measure.peak(int(sys.argv[1]))))"
     rows = []
-    for depth in DEPTHS:
+    for depth in tqdm(DEPTHS * MEMORY_RUNS, desc="memory", unit="process"):
         ran = subprocess.run(
             [sys.executable, "-c", script, str(depth)], cwd=Path(__file__).parent, check=True, capture_output=True, text=True
         )
         rows.append(json.loads(ran.stdout.splitlines()[-1]))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).sort_values("layers", kind="stable", ignore_index=True)
 
 
 def peak(depth: int) -> dict[str, Any]:
@@ -117,11 +122,14 @@ def peak(depth: int) -> dict[str, Any]:
     )
     model = replace(model, module=module)
     inputs = images(model, default_pictures(2 * BATCH))
-    batches = [inputs.batch(first, first + BATCH) for first in range(0, 2 * BATCH, BATCH)]
+
+    def plain() -> None:  # all inputs are prepared before, and freed after it
+        _run(model, [inputs.batch(first, first + BATCH) for first in range(0, 2 * BATCH, BATCH)])
+
     process, marks = psutil.Process(), {}
-    _run(model, batches[:1])
+    plain()
     measure(model, images(model, default_pictures(1)), progress=False)  # compiles
-    for what, run in (("plain", lambda: _run(model, batches)), ("measured", lambda: measure(model, inputs, progress=False))):
+    for what, run in (("plain", plain), ("measured", lambda: measure(model, inputs, progress=False))):
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
         run()
         marks[what] = _high_water(process.pid)

@@ -23,7 +23,6 @@ layers of (1 + kappa)/2, and the product of (1 + kappa)/2 - gap what the layers'
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,10 +36,12 @@ import pandas as pd
 from jaxtyping import Float
 from tqdm import tqdm
 
+from dobrushin._memory import Memory, trim_heap
 from dobrushin._prepare import read_heads
+from dobrushin._rows import Rows
 from dobrushin.attention import catching_attention
 from dobrushin.bounds import doeblin, leave_one_out
-from dobrushin.equality import Equality, equality, judged
+from dobrushin.equality import equality, judged
 from dobrushin.models import Model, content_mask
 from dobrushin.stochastic import ROW_SUM_TOLERANCE, check_stochastic, dtype_name, refuse_faults, restrict, restricted
 from dobrushin.work import Work
@@ -86,8 +87,8 @@ def measure(
 ) -> pd.DataFrame:
     """Judge every attention matrix of a model on all inputs.
 
-    A layer's attention is copied and judged while the next layer runs, in memory that every layer takes again; inputs
-    are prepared while the batch before them runs.
+    Inputs are prepared while the batch before them runs.  On the CPU a layer's attention is judged, on all cores, before
+    the next layer runs, so that no layer's matrices are kept; an accelerator runs the next layer meanwhile.
 
     Args:
         model: from :func:`dobrushin.models.load`.
@@ -138,18 +139,19 @@ def batches(model: Model, inputs: Any, batch_size: int, progress: bool, scopes: 
     # The products of rollouts are small: BLAS threads would spend more time waiting for the next one than on them,
     # and the order in which they add up would depend on their number.
     one_thread = threadpool_limits(1, "blas")
-    memory = _Memory()
+    kept = Memory()
     with torch.inference_mode(), _exact_float32(), one_thread, bar, ThreadPoolExecutor(1) as ahead:
         upcoming = ahead.submit(prepared, there) if there < len(inputs) else None
         for first in range(there, len(inputs), batch_size):
             stop = min(first + batch_size, len(inputs))
             roles = [inputs.roles(k) for k in range(first, stop)]
-            judge = _Judge(first, roles, scopes, work, device, memory)
+            judge = _Judge(first, roles, scopes, work, device, kept)
             assert upcoming is not None
             batch = {name: tensor.to(device) for name, tensor in upcoming.result().items()}
             upcoming = ahead.submit(prepared, stop) if stop < len(inputs) else None
+            trim_heap()
             try:
-                with _behind(judge, memory) as consume, catching_attention(module, consume, tokens=max(map(len, roles))):
+                with _judging(judge, device) as consume, catching_attention(module, consume, tokens=max(map(len, roles))):
                     model(batch)
                 work.finish(judge.table())
             finally:
@@ -207,45 +209,25 @@ def _exact_float32() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
-class _Memory:
-    """Arrays by name, in memory that the next layer takes again.
-
-    What is freed instead stays with the C library's allocator in pieces that later layers often do not fit, so that the
-    peak grows with depth; where it goes back to the system, every page is cleared again for the next layer.
-    """
-
-    def __init__(self) -> None:
-        self._bytes: dict[str, np.ndarray] = {}
-
-    def array(self, name: str, *shape: int, dtype: Any = np.float64) -> np.ndarray:
-        """An array with any contents, valid until the name is asked for again."""
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        if name not in self._bytes or self._bytes[name].size < size:
-            self._bytes.pop(name, None)
-            self._bytes[name] = np.empty(size, dtype=np.uint8)
-        return self._bytes[name][:size].view(dtype).reshape(shape)
-
-
 @contextmanager
-def _behind(judge: _Judge, memory: _Memory) -> Iterator[Callable[[int, Any], None]]:
-    """`judge` in a thread of its own, one layer behind: a call waits for the one before it and raises its error.
+def _judging(judge: _Judge, device: str) -> Iterator[Callable[[int, Any], None]]:
+    """What consumes a layer's attention: `judge` itself, or beside an accelerator `judge` in a thread, one layer behind.
 
-    It gets a copy, so that the model frees its matrices where a model that nobody measures does.
+    On the CPU judging takes all cores by itself, and being behind would keep one layer's matrices more.  The thread has a
+    heap of its own there too, so that what judging leaves does not lie among the model's matrices.
     """
     import torch
 
+    behind = torch.device(device).type != "cpu"
     with ThreadPoolExecutor(1) as thread:
         pending: list[Future[None]] = []
 
         def hand_over(layer: int, attention: Any) -> None:
             if pending:
                 pending.pop().result()
-            dtype = dtype_name(attention)
-            if attention.device.type == "cpu":
-                stored = np.float64 if dtype == "float64" else np.float32
-                copy = torch.from_numpy(memory.array("layer", *attention.shape, dtype=stored))
-                attention = copy.copy_(attention)
-            pending.append(thread.submit(judge, layer, attention, dtype))
+            pending.append(thread.submit(judge, layer, attention))
+            if not behind:
+                pending.pop().result()
 
         yield hand_over
         if pending:
@@ -256,19 +238,21 @@ class _Judge:
     """Judges the layers of one batch as they come; keeps rows, and of the rollouts the product so far."""
 
     def __init__(
-        self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str, memory: _Memory
+        self, first: int, roles: Sequence[tuple[str, ...]], scopes: tuple[str, ...], work: Work, device: str, kept: Memory
     ) -> None:
-        self.first, self.scopes, self.work, self.device, self.memory = first, scopes, work, device, memory
+        self.first, self.scopes, self.work, self.device = first, scopes, work, device
+        self.kept = kept  # over the layers, and by the next batch
+        self.memory = Memory()  # of one layer
         self.groups: dict[tuple[str, ...], list[int]] = {}  # inputs that have the same tokens are judged together
         for k, one in enumerate(roles):
             self.groups.setdefault(one, []).append(k)
-        self.parts: list[dict[str, np.ndarray]] = []
+        self.rows = Rows(kept)
         self.rollouts: dict[tuple[str, tuple[int, ...]], Float[np.ndarray, "inputs n n"]] = {}
         self.layer = 0
 
-    def __call__(self, layer: int, attention: Any, dtype: str) -> None:
-        """Judge a layer's attention, which the model computed in `dtype`."""
-        self.layer = layer
+    def __call__(self, layer: int, attention: Any) -> None:
+        """Judge a layer's attention."""
+        self.layer, dtype = layer, dtype_name(attention)
         weights = (attention if dtype == "float64" else attention.float()).cpu().contiguous().numpy()
         for roles, members in self.groups.items():
             n, total = len(roles), None  # padding comes after it: its columns are exactly 0, its rows are dropped
@@ -279,9 +263,14 @@ class _Judge:
                 self._means(roles, chosen, mean)
                 if any(scope in self.scopes for scope in _AVERAGES):
                     for one in mean:
-                        total = one.copy() if total is None else np.add(total, one, out=total)
+                        if total is None:
+                            total = self.memory.array("total", n, n)
+                            total[...] = one
+                        else:
+                            total += one
             if total is not None:
                 self.work.add(total)
+        self.memory = Memory()  # the model's own peak is still to come
 
     def _heads(self, roles: tuple[str, ...], chosen: list[int], weights: np.ndarray, dtype: str) -> np.ndarray:
         """Check and judge some inputs' heads, a few at a time; their mean."""
@@ -338,30 +327,32 @@ class _Judge:
             verdicts = equality(placed, rounding=MODEL_ROUNDING, substochastic=substochastic)
         if first_head:
             each = np.arange(first_head, first_head + matrices.shape[1])
-            self.parts.append(_columns(scope, self.layer, numbers[:, None], each, verdicts, n))
+            self.rows.add(scope, self.layer, numbers[:, None], each, verdicts, n)
         else:
-            self.parts.append(_columns(scope, self.layer, numbers, 0, verdicts, n))
+            self.rows.add(scope, self.layer, numbers, 0, verdicts, n)
 
     def _roll(self, scope: str, chosen: list[int], matrices: np.ndarray) -> None:
         if scope not in self.scopes:
             return
-        factor = self.memory.array("factor", *matrices.shape)
-        np.add(matrices, np.eye(matrices.shape[-1]), out=factor)
-        factor *= 0.5
         so_far = self.rollouts.get((scope, tuple(chosen)))
         if so_far is None:
-            self.rollouts[scope, tuple(chosen)] = factor.copy()
-        else:
-            so_far[...] = np.matmul(factor, so_far, out=self.memory.array("product", *matrices.shape))
+            so_far = self.kept.array(f"{scope} from {chosen[0]}", *matrices.shape)
+            np.add(matrices, np.eye(matrices.shape[-1]), out=so_far)
+            so_far *= 0.5
+            self.rollouts[scope, tuple(chosen)] = so_far
+            return
+        factor, product = (self.memory.array(name, *matrices.shape[1:]) for name in ("factor", "product"))
+        for matrix, before in zip(matrices, so_far, strict=True):
+            np.add(matrix, np.eye(len(matrix)), out=factor)
+            factor *= 0.5
+            before[...] = np.matmul(factor, before, out=product)
 
     def table(self) -> pd.DataFrame:
         """All rows of the batch, those of the rollouts too."""
         for (scope, chosen), product in self.rollouts.items():
             # Rows of float32 attention sum to 1 within 1e-6; over many layers that adds up.
             self._judge(scope, list(chosen), np.divide(product, product.sum(axis=-1, keepdims=True), out=product))
-        if not self.parts:
-            return pd.DataFrame({"scope": np.array([], dtype=object)})
-        return pd.DataFrame({name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]})
+        return self.rows.table()
 
 
 def _placed(matrices: np.ndarray, device: str) -> Any:
@@ -371,30 +362,12 @@ def _placed(matrices: np.ndarray, device: str) -> Any:
     return torch.from_numpy(matrices).to(device) if torch.device(device).type == "cuda" else matrices
 
 
-def _columns(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> dict[str, np.ndarray]:
-    shape = np.shape(verdicts.kappa)
-    columns: dict[str, np.ndarray] = {
-        "scope": np.full(shape, scope),
-        "layer": np.full(shape, layer, dtype=np.int16),
-        "input": np.broadcast_to(inputs, shape).astype(np.int32),
-        "head": np.broadcast_to(heads, shape).astype(np.int16),
-        **{name: np.asarray(getattr(verdicts, name)) for name in ("kappa", "gap", "margin", "holds", "fragile")},
-        "i": np.asarray(verdicts.pair)[..., 0].astype(np.int16),
-        "j": np.asarray(verdicts.pair)[..., 1].astype(np.int16),
-        "n": np.full(shape, n, dtype=np.int16),
-    }
-    return {name: column.ravel() for name, column in columns.items()}
-
-
-def _rows(scope: str, layer: int, inputs: Any, heads: Any, verdicts: Equality, n: int) -> pd.DataFrame:
-    return pd.DataFrame(_columns(scope, layer, inputs, heads, verdicts, n))
-
-
 def _average_rows(scope: str, layer: int, mean: np.ndarray, roles: Sequence[str]) -> pd.DataFrame:
-    row = _rows(scope, layer, np.array([-1]), 0, equality(mean[None], rounding=MODEL_ROUNDING), mean.shape[-1])
+    row = Rows(Memory())
+    row.add(scope, layer, np.array([-1]), 0, equality(mean[None], rounding=MODEL_ROUNDING), mean.shape[-1])
     bounds, scores = doeblin(mean), leave_one_out(mean)
     carrier = int(scores.argmax())
-    return row.assign(
+    return row.table().assign(
         entrywise=float(bounds.entrywise), columnwise=float(bounds.columnwise), carrier=np.int16(carrier), role=roles[carrier],
         score=float(scores[carrier]),
     )  # fmt: skip

@@ -29,9 +29,11 @@ from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 
 from dobrushin import results
+from dobrushin._memory import Memory
+from dobrushin._rows import Rows
 from dobrushin.equality import equality
 from dobrushin.fttransformer import FTTransformer, catching_blocks, parameter_groups
-from dobrushin.measure import MODEL_ROUNDING, _rows
+from dobrushin.measure import MODEL_ROUNDING
 from dobrushin.stochastic import check_stochastic, restrict
 from dobrushin.tabular_data import Prepared
 
@@ -145,7 +147,7 @@ def judge(
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise ValueError(f"scope is {unknown[0]!r}; expected some of {', '.join(SCOPES)}")
     keep = np.arange(1, X.shape[1] + 1)
-    parts: list[pd.DataFrame] = []
+    rows = Rows(Memory())
     totals: dict[int, Float[np.ndarray, "n n"]] = {}
 
     def consume(layer: int, attention: Any) -> None:
@@ -154,15 +156,15 @@ def judge(
         totals[layer] = totals.get(layer, 0.0) + mean.sum(axis=0)
         numbers = np.arange(first, first + len(mean))
         if "content" in scopes:
-            parts.append(_rows("content", layer, numbers, 0, equality(restrict(mean, keep), rounding=MODEL_ROUNDING), len(keep)))
+            rows.add("content", layer, numbers, 0, equality(restrict(mean, keep), rounding=MODEL_ROUNDING), len(keep))
         if "content_raw" in scopes:
             raw = equality(restrict(mean, keep, renormalize=False), substochastic=True, rounding=MODEL_ROUNDING)
-            parts.append(_rows("content_raw", layer, numbers, 0, raw, len(keep)))
+            rows.add("content_raw", layer, numbers, 0, raw, len(keep))
         if "all" in scopes:
-            parts.append(_rows("all", layer, numbers, 0, equality(mean, rounding=MODEL_ROUNDING), len(keep) + 1))
+            rows.add("all", layer, numbers, 0, equality(mean, rounding=MODEL_ROUNDING), len(keep) + 1)
         if "head" in scopes:
             each = equality(restrict(heads, keep), rounding=MODEL_ROUNDING)
-            parts.append(_rows("head", layer, numbers[:, None], np.arange(1, heads.shape[1] + 1), each, len(keep)))
+            rows.add("head", layer, numbers[:, None], np.arange(1, heads.shape[1] + 1), each, len(keep))
 
     with _evaluating(module), catching_blocks(module, consume):
         for first in range(0, len(X), batch_size):
@@ -170,8 +172,8 @@ def judge(
     if "averaged" in scopes:
         for layer, total in totals.items():
             verdict = equality(restrict(total / len(X), keep)[None], rounding=MODEL_ROUNDING)
-            parts.append(_rows("averaged", layer, np.array([-1]), 0, verdict, len(keep)))
-    table = pd.concat(parts, ignore_index=True)
+            rows.add("averaged", layer, np.array([-1]), 0, verdict, len(keep))
+    table = rows.table()
     table["scope"] = pd.Categorical(table["scope"], SCOPES)
     return table.sort_values(["scope", "layer", "input", "head"], ignore_index=True)
 
